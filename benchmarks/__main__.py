@@ -1,0 +1,41 @@
+"""``python -m benchmarks NAME``: run one benchmark and print its tables.
+
+A benchmark is a module of this package with ``run(quick: bool) -> list[Report]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import benchmarks
+from benchmarks.harness import write_json
+
+_NOT_BENCHMARKS = {"harness", "__main__"}
+NAMES = sorted({m.name for m in pkgutil.iter_modules(benchmarks.__path__)} - _NOT_BENCHMARKS)
+
+
+def main(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")],
+    quick: Annotated[bool, typer.Option(help="Small sizes: check that it runs.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Also write the results here.")] = None,
+) -> None:
+    """Measure one part of the library against its peers."""
+    if name not in NAMES:
+        raise typer.BadParameter(f"no benchmark {name!r}; there are: {', '.join(NAMES)}")
+    reports = importlib.import_module(f"benchmarks.{name}").run(quick=quick)
+    console = Console()
+    for report in reports:
+        report.show(console)
+    if json is not None:
+        write_json(json, reports)
+        console.print(f"written: {json}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,1 @@
+"""What people run: datasets, training, recordings, sweeps, comparisons, plots, the CLI."""

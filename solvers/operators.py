@@ -1,0 +1,183 @@
+"""Operators: the meeting point of encoders and solvers.
+
+A solver sees a matrix A (m, d) only through products and columns. Everything a user may
+hold (an array, a scipy sparse matrix, a ``LinearOperator``) becomes an :class:`Operator`
+through :func:`as_operator`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.linalg import LinearOperator
+
+__all__ = ["DenseOperator", "Operator", "SparseOperator", "as_operator"]
+
+#: Columns materialised at once when an operator offers products only.
+_BLOCK = 256
+
+
+class Operator(LinearOperator):
+    """A ``LinearOperator`` of shape (m, d) that also offers its columns.
+
+    Subclasses implement ``_matvec`` and ``_rmatvec`` (or ``_matmat`` and ``_rmatmat``), and
+    override :meth:`columns` and :meth:`column_norms` where the structure makes them cheap.
+    """
+
+    def columns(self, J: ArrayLike) -> NDArray[np.floating]:
+        """Return the columns A[:, J] as a dense (m, len(J)) array in Fortran order."""
+        J = self._check_columns(J)
+        units = np.zeros((self.shape[1], len(J)), dtype=self.dtype)
+        units[J, np.arange(len(J))] = 1
+        return np.asfortranarray(self.matmat(units))
+
+    def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
+        """Return the columns A[:, J] as a CSC array of shape (m, len(J))."""
+        return sp.csc_array(self.columns(J))
+
+    def column_norms(self) -> NDArray[np.float64]:
+        """Return the Euclidean norms of all d columns."""
+        d = self.shape[1]
+        norms = np.empty(d)
+        for start in range(0, d, _BLOCK):
+            J = np.arange(start, min(start + _BLOCK, d))
+            norms[J] = np.linalg.norm(self.columns(J), axis=0)
+        return norms
+
+    def toarray(self) -> NDArray[np.floating]:
+        """Return A as a dense (m, d) array."""
+        return self.columns(np.arange(self.shape[1]))
+
+    def _check_columns(self, J: ArrayLike) -> NDArray[np.int64]:
+        J = np.atleast_1d(np.asarray(J))
+        if J.size == 0:
+            return np.empty(0, dtype=np.int64)
+        if J.ndim != 1 or not np.issubdtype(J.dtype, np.integer):
+            raise ValueError(
+                f"J must be a list of integer column indices, got an array of dtype {J.dtype} "
+                f"and shape {J.shape}; for a mask pass np.flatnonzero(mask)."
+            )
+        d = self.shape[1]
+        if J.min() < 0 or J.max() >= d:
+            raise IndexError(
+                f"J holds column {J.min() if J.min() < 0 else J.max()}, "
+                f"but the operator has columns 0 to {d - 1}."
+            )
+        return J.astype(np.int64, copy=False)
+
+
+class DenseOperator(Operator):
+    """An array (m, d) as an operator. The array is not copied."""
+
+    def __init__(self, A: NDArray[np.floating]) -> None:
+        super().__init__(dtype=A.dtype, shape=A.shape)
+        self.A = A
+
+    def _matvec(self, x: NDArray) -> NDArray:
+        return self.A @ x
+
+    def _rmatvec(self, y: NDArray) -> NDArray:
+        return self.A.T @ y
+
+    _matmat = _matvec
+    _rmatmat = _rmatvec
+
+    def columns(self, J: ArrayLike) -> NDArray[np.floating]:
+        return np.asfortranarray(self.A[:, self._check_columns(J)])
+
+    def column_norms(self) -> NDArray[np.float64]:
+        return np.sqrt(np.einsum("ij,ij->j", self.A, self.A, dtype=np.float64))
+
+    def toarray(self) -> NDArray[np.floating]:
+        return self.A
+
+
+class SparseOperator(Operator):
+    """A scipy sparse matrix (m, d) as an operator, kept in CSC form."""
+
+    def __init__(self, A: Any) -> None:
+        self.A = sp.csc_array(A)
+        super().__init__(dtype=self.A.dtype, shape=self.A.shape)
+
+    def _matvec(self, x: NDArray) -> NDArray:
+        return self.A @ x
+
+    def _rmatvec(self, y: NDArray) -> NDArray:
+        return self.A.T @ y
+
+    _matmat = _matvec
+    _rmatmat = _rmatvec
+
+    def columns(self, J: ArrayLike) -> NDArray[np.floating]:
+        return np.asfortranarray(self.A[:, self._check_columns(J)].toarray())
+
+    def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
+        return self.A[:, self._check_columns(J)]
+
+    def column_norms(self) -> NDArray[np.float64]:
+        squares = np.zeros(self.shape[1])
+        filled = np.diff(self.A.indptr) > 0
+        values = self.A.data.astype(np.float64) ** 2
+        squares[filled] = np.add.reduceat(values, self.A.indptr[:-1][filled])
+        return np.sqrt(squares)
+
+
+class _Products(Operator):
+    """A foreign ``LinearOperator``, which offers products only."""
+
+    def __init__(self, A: LinearOperator) -> None:
+        super().__init__(dtype=np.dtype(A.dtype), shape=A.shape)
+        self.A = A
+
+    def _matvec(self, x: NDArray) -> NDArray:
+        return self.A.matvec(x)
+
+    def _rmatvec(self, y: NDArray) -> NDArray:
+        return self.A.rmatvec(y)
+
+    def _matmat(self, X: NDArray) -> NDArray:
+        return self.A.matmat(X)
+
+    def _rmatmat(self, Y: NDArray) -> NDArray:
+        return self.A.rmatmat(Y)
+
+
+def as_operator(A: Any) -> Operator:
+    """Return A as an :class:`Operator`.
+
+    Parameters
+    ----------
+    A : ndarray, scipy sparse matrix or array, or LinearOperator, of shape (m, d)
+        Real floating point; integer arrays are converted to float64. An array that holds
+        NaN or infinity is refused.
+
+    Returns
+    -------
+    Operator
+        A itself where it already is one; a view, not a copy, for floating-point arrays.
+    """
+    if isinstance(A, Operator):
+        return A
+    if isinstance(A, LinearOperator):
+        return _Products(A)
+    if sp.issparse(A):
+        A = sp.csc_array(A)
+        values = A.data
+    else:
+        A = values = np.asarray(A)
+    if A.ndim != 2 or 0 in A.shape:
+        raise ValueError(f"A must be a matrix with at least one row and column, got {A.shape}.")
+    if values.dtype not in (np.float32, np.float64):
+        if not (np.issubdtype(values.dtype, np.integer) or values.dtype == bool):
+            raise ValueError(
+                f"A must be real floating point, got dtype {values.dtype}; "
+                "convert it with A.astype(float)."
+            )
+        A = A.astype(np.float64)
+        values = A.data if sp.issparse(A) else A
+    if not np.isfinite(values).all():
+        raise ValueError("A contains NaN or infinity; remove or impute those entries first.")
+    return SparseOperator(A) if sp.issparse(A) else DenseOperator(A)

@@ -1,0 +1,67 @@
+"""Public randomness: seeds that client and server share, and streams derived from them.
+
+Every stream is addressed by a 64-bit key, key = BLAKE2b(seed, label, numbers), and read at any
+position: word(key, i) = mix64(key + (i + 1)·φ), the counter form of SplitMix64. Nothing has to be
+stored or generated in order, and the words are the same on every platform. This randomness is not
+secret and is never used for noise, rounding or masks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import numbers
+import secrets
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MAX_SEED = 2**64
+
+
+def resolve_seed(random_state: Any) -> int:
+    """Return the public seed that ``random_state`` stands for.
+
+    Parameters
+    ----------
+    random_state : None, int, numpy.random.RandomState or numpy.random.Generator
+        None draws a fresh seed from the operating system; an integer in [0, 2**64) is the seed
+        itself; a generator is asked for one.
+    """
+    if random_state is None:
+        return secrets.randbits(63)
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(0, 2**63 - 1, dtype=np.int64))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(0, 2**63 - 1))
+    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
+        if 0 <= random_state < _MAX_SEED:
+            return int(random_state)
+        raise ValueError(
+            f"random_state={random_state} is not a seed; pass an integer from 0 to 2**64 - 1, "
+            "or None for a fresh one."
+        )
+    raise ValueError(
+        f"random_state={random_state!r} is not a seed; pass None, an integer from 0 to 2**64 - 1, "
+        "or a NumPy RandomState or Generator."
+    )
+
+
+def stream_key(seed: int, label: str, *numbers: int) -> np.uint64:
+    """Return the key of the stream named by ``label`` and ``numbers`` under ``seed``."""
+    message = "/".join([str(seed), label, *map(str, numbers)]).encode()
+    return np.uint64(int.from_bytes(hashlib.blake2b(message, digest_size=8).digest(), "little"))
+
+
+def words(key: np.uint64, start: int, stop: int) -> NDArray[np.uint64]:
+    """Return the 64-bit words ``start`` to ``stop - 1`` of the stream ``key``."""
+    from sparse_secagg._hash_kernels import fill_words
+
+    out = np.empty(stop - start, dtype=np.uint64)
+    fill_words(key, np.uint64(start), out)
+    return out
+
+
+def random_signs(key: np.uint64, size: int) -> NDArray[np.float64]:
+    """Return ``size`` signs ±1, from the lowest bits of the stream's words."""
+    return 1.0 - 2.0 * (words(key, 0, size) & np.uint64(1)).astype(np.float64)
