@@ -70,7 +70,9 @@ class Report:
         for k, column in enumerate(self.columns):
             table.add_column(column, justify="left" if k == 0 else "right")
         for row in self.rows:
-            table.add_row(*[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row])
+            table.add_row(
+                *[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+            )
         console.print(table)
         for note in self.notes:
             console.print(f"  {note}")

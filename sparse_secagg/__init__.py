@@ -27,7 +27,7 @@ _HOME = {
     "IdentityEncoder": "encoders",
 }
 
-__all__ = [  # noqa: RUF022 (grouped by role)
+__all__ = [
     "BlockEncoder",
     "CountSketchEncoder",
     "GaussianEncoder",

@@ -35,7 +35,7 @@ def resolve_seed(random_state: Any) -> int:
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(0, 2**63 - 1))
     if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
-        if 0 <= random_state < _MAX_SEED:
+        if 0 <= int(random_state) < _MAX_SEED:
             return int(random_state)
         raise ValueError(
             f"random_state={random_state} is not a seed; pass an integer from 0 to 2**64 - 1, "
