@@ -1,0 +1,132 @@
+"""The encoder contract: a linear map S from R^d to R^m, drawn from a public seed, E‖Sx‖² = ‖x‖².
+
+An encoder is a scikit-learn transformer around an operator. ``fit`` learns only d and the seed
+(data values are never looked at), ``transform`` is x ↦ S x for rows x, ``inverse_transform`` the
+linear unsketch y ↦ Sᵀ y, and ``operator_`` is S itself, as decoders need it.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from solvers.operators import Operator
+from sparse_secagg.public_randomness import resolve_seed
+
+DEFAULT_COMPRESSION = 10
+
+
+class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What all encoders share. Subclasses implement :meth:`_make_operator`.
+
+    Attributes
+    ----------
+    operator_ : Operator of shape (n_components_, n_features_in_)
+        The map S: matvec, rmatvec, matmat, rmatmat, columns(J), column_norms().
+    n_components_ : int
+        The length m of a sketch.
+    n_features_in_ : int
+        The length d of a vector.
+    seed_ : int
+        The public seed; ``random_state=seed_`` gives the same S anywhere.
+    """
+
+    operator_: Operator
+    n_components_: int
+    n_features_in_: int
+    seed_: int
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Learn the dimension from X of shape (n, d) and draw the public seed."""
+        X = validate_data(self, X, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
+        return self._draw(X.shape[1])
+
+    def fit_dimension(self, d: int) -> Self:
+        """Do the same as ``fit`` for vectors of length d, with no data at hand."""
+        if not isinstance(d, numbers.Integral) or d < 1:
+            raise ValueError(f"d={d!r} is not a dimension; pass a positive integer.")
+        self.n_features_in_ = int(d)
+        return self._draw(int(d))
+
+    def transform(self, X: Any) -> NDArray[np.floating]:
+        """Return the sketches S x of the rows of X (n, d), or of one vector (d,)."""
+        check_is_fitted(self)
+        if np.ndim(X) == 1:
+            return self.transform(np.reshape(X, (1, -1)))[0]
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return self.operator_.matmat(X.T).T.astype(X.dtype, order="C", copy=False)
+
+    def inverse_transform(self, Y: Any) -> NDArray[np.floating]:
+        """Return the linear unsketches Sᵀ y of the rows of Y (n, m), or of one sketch (m,)."""
+        check_is_fitted(self)
+        if np.ndim(Y) == 1:
+            return self.inverse_transform(np.reshape(Y, (1, -1)))[0]
+        Y = check_array(Y, dtype=[np.float64, np.float32], input_name="Y")
+        if Y.shape[1] != self.n_components_:
+            raise ValueError(
+                f"Y has sketches of length {Y.shape[1]}, but this {type(self).__name__} makes "
+                f"sketches of length {self.n_components_}; pass rows made by its transform."
+            )
+        return self.operator_.rmatmat(Y.T).T.astype(Y.dtype, order="C", copy=False)
+
+    def _draw(self, d: int) -> Self:
+        self.seed_ = resolve_seed(getattr(self, "random_state", None))
+        self.operator_ = self._make_operator(d, self.seed_)
+        self.n_components_ = self.operator_.shape[0]
+        return self
+
+    def _make_operator(self, d: int, seed: int) -> Operator:
+        raise NotImplementedError(f"{type(self).__name__} must implement _make_operator(d, seed)")
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def resolve_n_components(d: int, n_components: int | None, compression: float | None) -> int:
+    """Return the sketch length m asked for by ``n_components`` or ``compression`` = d/m.
+
+    With neither given, compression is 10; the result is at least 1.
+    """
+    if n_components is not None and compression is not None:
+        raise ValueError(
+            f"n_components={n_components} and compression={compression} both set the length of "
+            "the sketch; give one of them."
+        )
+    if n_components is not None:
+        if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool):
+            raise ValueError(f"n_components={n_components!r} must be an integer from 1 to d={d}.")
+        if not 1 <= n_components <= d:
+            raise ValueError(
+                f"n_components={n_components} is not between 1 and the dimension d={d}; "
+                "for no compression use IdentityEncoder."
+            )
+        return int(n_components)
+    if compression is None:
+        compression = DEFAULT_COMPRESSION
+    if not isinstance(compression, numbers.Real) or not (
+        compression >= 1 and math.isfinite(compression)
+    ):
+        raise ValueError(
+            f"compression={compression!r} must be a finite number of at least 1; "
+            "10 makes sketches ten times shorter than the vectors."
+        )
+    return max(1, int(d / compression))
+
+
+def dense_rows(X: Any) -> NDArray[np.floating]:
+    """Return the rows of a dense or sparse matrix as a dense array."""
+    return X.toarray() if sp.issparse(X) else np.asarray(X)

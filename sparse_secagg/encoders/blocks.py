@@ -1,0 +1,218 @@
+"""Per-layer encoding: a block-diagonal S over named slices of the vector.
+
+Each layer l has an encoder of its own and a share w_l of the clipping norm, c_l = w_l·c with
+Σ w_l² ≤ 1, so that layers clipped one by one are jointly within c and one accounting serves all.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+from solvers.operators import Operator
+from sparse_secagg.encoders.base import LinearEncoder, dense_rows
+from sparse_secagg.encoders.count_sketch import CountSketchEncoder
+from sparse_secagg.public_randomness import stream_key
+
+
+@dataclass(frozen=True)
+class Block:
+    """One layer of a fitted :class:`BlockEncoder`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the layer.
+    features, components : slice
+        Where the layer lies in the vector and in the sketch.
+    clip_share : float
+        The layer's share w_l of the clipping norm.
+    encoder : LinearEncoder
+        The layer's fitted encoder.
+    """
+
+    name: str
+    features: slice
+    components: slice
+    clip_share: float
+    encoder: LinearEncoder
+
+
+class BlockOperator(Operator):
+    """The block-diagonal operator of the layers' operators."""
+
+    def __init__(self, blocks: list[Block]) -> None:
+        shape = (blocks[-1].components.stop, blocks[-1].features.stop)
+        super().__init__(dtype=np.dtype(np.float64), shape=shape)
+        self.blocks = blocks
+
+    def _matvec(self, x: NDArray) -> NDArray[np.float64]:
+        return self._matmat(x.reshape(-1, 1)).ravel()
+
+    def _rmatvec(self, y: NDArray) -> NDArray[np.float64]:
+        return self._rmatmat(y.reshape(-1, 1)).ravel()
+
+    def _matmat(self, X: Any) -> NDArray[np.float64]:
+        out = np.empty((self.shape[0], X.shape[1]), order="F")
+        X = dense_rows(X)
+        for block in self.blocks:
+            out[block.components] = block.encoder.operator_.matmat(X[block.features])
+        return out
+
+    def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
+        out = np.empty((self.shape[1], Y.shape[1]), order="F")
+        for block in self.blocks:
+            out[block.features] = block.encoder.operator_.rmatmat(Y[block.components])
+        return out
+
+    def columns(self, J: ArrayLike) -> NDArray[np.float64]:
+        J = self._check_columns(J)
+        out = np.zeros((self.shape[0], len(J)), order="F")
+        for block in self.blocks:
+            here = np.flatnonzero((block.features.start <= J) & (block.features.stop > J))
+            if len(here):
+                inner = block.encoder.operator_.columns(J[here] - block.features.start)
+                out[block.components, here] = inner
+        return out
+
+    def column_norms(self) -> NDArray[np.float64]:
+        return np.concatenate([block.encoder.operator_.column_norms() for block in self.blocks])
+
+
+class BlockEncoder(LinearEncoder):
+    """Encode each layer of a vector by itself.
+
+    Parameters
+    ----------
+    layers : dict of str to slice, optional
+        Named slices that follow each other and cover the vector, in order: ``{"hidden": slice(0,
+        80), "output": slice(80, 100)}``. None makes one layer of the whole vector.
+    encoder : LinearEncoder or dict of str to LinearEncoder, optional
+        One encoder for all layers (each gets a copy and a seed of its own), or one for each.
+        ``CountSketchEncoder()`` by default.
+    clip_shares : "size", "equal" or dict of str to float, default="size"
+        Shares w_l of the clipping norm: w_l² proportional to the layer's size, all equal, or as
+        given, with Σ w_l² ≤ 1.
+    random_state : int, RandomState, Generator or None, default=None
+        The public seed, from which each layer's seed is derived.
+
+    Attributes
+    ----------
+    blocks_ : list of Block
+        Name, slices, clip share and fitted encoder of each layer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import BlockEncoder, CountSketchEncoder, IdentityEncoder
+    >>> encoder = BlockEncoder(
+    ...     layers={"hidden": slice(0, 900), "bias": slice(900, 1000)},
+    ...     encoder={"hidden": CountSketchEncoder(compression=10), "bias": IdentityEncoder()},
+    ... ).fit(np.zeros((1, 1000)))
+    >>> encoder.n_components_
+    190
+    >>> {block.name: round(block.clip_share, 3) for block in encoder.blocks_}
+    {'hidden': 0.949, 'bias': 0.316}
+    """
+
+    blocks_: list[Block]
+
+    def __init__(
+        self,
+        layers: Mapping[str, slice] | None = None,
+        *,
+        encoder: LinearEncoder | Mapping[str, LinearEncoder] | None = None,
+        clip_shares: str | Mapping[str, float] = "size",
+        random_state: Any = None,
+    ) -> None:
+        self.layers = layers
+        self.encoder = encoder
+        self.clip_shares = clip_shares
+        self.random_state = random_state
+
+    def clip_norms(self, clip_norm: float) -> dict[str, float]:
+        """Return each layer's clipping norm c_l; together they are within ``clip_norm``."""
+        return {block.name: block.clip_share * clip_norm for block in self.blocks_}
+
+    def _make_operator(self, d: int, seed: int) -> BlockOperator:
+        layers = self._resolve_layers(d)
+        shares = self._resolve_shares(layers)
+        self.blocks_ = []
+        start = 0
+        for k, (name, features) in enumerate(layers.items()):
+            encoder = clone(self._encoder_of(name))
+            if "random_state" in encoder.get_params():
+                encoder.set_params(random_state=int(stream_key(seed, "block", k)))
+            encoder.fit_dimension(features.stop - features.start)
+            components = slice(start, start + encoder.n_components_)
+            self.blocks_.append(Block(name, features, components, shares[name], encoder))
+            start = components.stop
+        return BlockOperator(self.blocks_)
+
+    def _encoder_of(self, name: str) -> LinearEncoder:
+        if self.encoder is None:
+            return CountSketchEncoder()
+        if not isinstance(self.encoder, Mapping):
+            return self.encoder
+        if name not in self.encoder:
+            raise ValueError(
+                f"encoder has no entry for layer {name!r}, only for {list(self.encoder)}; "
+                "give one encoder for each layer, or a single one for all."
+            )
+        return self.encoder[name]
+
+    def _resolve_layers(self, d: int) -> dict[str, slice]:
+        if self.layers is None:
+            return {"all": slice(0, d)}
+        layers = {}
+        end = 0
+        for name, features in self.layers.items():
+            start, stop, step = features.indices(d)
+            if start != end or stop <= start or step != 1 or (features.stop or d) > d:
+                raise ValueError(
+                    f"layers[{name!r}]={features} does not continue at entry {end} of a vector of "
+                    f"length {d}; layers follow each other without gap or overlap."
+                )
+            layers[name] = slice(start, stop)
+            end = stop
+        if end != d:
+            raise ValueError(
+                f"layers cover {end} of {d} entries; add a layer for slice({end}, {d})."
+            )
+        return layers
+
+    def _resolve_shares(self, layers: dict[str, slice]) -> dict[str, float]:
+        sizes = {name: features.stop - features.start for name, features in layers.items()}
+        if isinstance(self.clip_shares, Mapping):
+            shares: dict[str, float] = {}
+            for name in layers:
+                share = self.clip_shares.get(name)
+                if not isinstance(share, numbers.Real) or not 0 < share <= 1:
+                    raise ValueError(
+                        f"clip_shares[{name!r}]={share!r} must be a number in (0, 1]; "
+                        "every layer needs one."
+                    )
+                shares[name] = float(share)
+            total = math.fsum(share**2 for share in shares.values())
+            if not total <= 1 + 1e-12:
+                raise ValueError(
+                    f"clip_shares have squares that sum to {total:.6g}, above 1, so that layers "
+                    f"could exceed the clip together; divide each by {math.sqrt(total):.6g}."
+                )
+            return shares
+        if self.clip_shares == "equal":
+            return dict.fromkeys(layers, len(layers) ** -0.5)
+        if self.clip_shares == "size":
+            total = sum(sizes.values())
+            return {name: math.sqrt(size / total) for name, size in sizes.items()}
+        raise ValueError(
+            f"clip_shares={self.clip_shares!r} is unknown; use 'size', 'equal' or a dictionary "
+            "of layer name to share."
+        )

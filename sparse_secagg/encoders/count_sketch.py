@@ -1,0 +1,248 @@
+"""Sparse random projection by t stacked count sketches: S = t^(−1/2) [S_1; …; S_t].
+
+(S_i)_{k,j} = σ_i(j)·1{h_i(j) = k} for hashes h_i into w buckets and signs σ_i, independent of each
+other, so each column of S (m×d, m = t·w) holds exactly t entries ±1/√t. Sᵀ is the count-mean
+decoder of the paper's appendix; the median over the t rows is the count-median decoder.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from solvers.operators import Operator
+from sparse_secagg._threads import for_each, n_threads
+from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
+from sparse_secagg.public_randomness import stream_key
+
+#: Vectors that share the hashing and fill the vector registers.
+_BATCH = 16
+#: Entries of a batch kept in the last-level cache while all sketch rows pass over them.
+_BATCH_ENTRIES = 2**17
+#: Below this many hashes starting threads costs more than it saves.
+_THREADED_FROM = 2**18
+
+
+class CountSketchOperator(Operator):
+    """The m×d count-sketch matrix of a seed; stores t/2 keys and nothing else.
+
+    Parameters
+    ----------
+    d : int
+        Length of the vectors.
+    n_rows : int
+        Number t of stacked count sketches.
+    width : int
+        Number w of buckets in each.
+    seed : int
+        Public seed.
+    """
+
+    def __init__(self, d: int, n_rows: int, width: int, seed: int) -> None:
+        super().__init__(dtype=np.dtype(np.float64), shape=(n_rows * width, d))
+        self.n_rows = n_rows
+        self.width = width
+        self.seed = seed
+        n_pairs = (n_rows + 1) // 2
+        self._keys = np.array([stream_key(seed, "count-sketch", p) for p in range(n_pairs)])
+
+    def _matvec(self, x: NDArray) -> NDArray[np.float64]:
+        return self._matmat(x.reshape(-1, 1)).ravel()
+
+    def _rmatvec(self, y: NDArray) -> NDArray[np.float64]:
+        return self._rmatmat(y.reshape(-1, 1)).ravel()
+
+    def _matmat(self, X: Any) -> NDArray[np.float64]:
+        out = np.empty((X.shape[1], self.shape[0]))
+        if sp.issparse(X):
+            self._encode_sparse(sp.csr_array(X.T), out)
+        else:
+            for start in range(0, len(out), _BATCH):
+                rows = slice(start, start + _BATCH)
+                self._encode_batch(X.T[rows], out[rows])
+        out /= np.sqrt(self.n_rows)
+        return out.T
+
+    def _encode_batch(self, X: NDArray, out: NDArray[np.float64]) -> None:
+        from sparse_secagg.encoders._count_sketch_kernels import scatter_many, scatter_one
+
+        n, d = X.shape
+        width = np.uint64(self.width)
+        tables = np.zeros((2 * len(self._keys), self.width, n))
+        block = d if n == 1 else _BATCH_ENTRIES
+        for start in range(0, d, block):
+            # one layout for the kernels, whatever the dtype, order and write flag of X
+            entries = np.require(X[:, start : start + block].T, np.float64, ["C", "W", "A"])
+
+            def add_to_pair(p: int, entries: NDArray = entries, start: int = start) -> None:
+                first, second = tables[2 * p], tables[2 * p + 1]
+                if n == 1:
+                    first, second, entries = first[:, 0], second[:, 0], entries[:, 0]
+                scatter = scatter_one if n == 1 else scatter_many
+                scatter(entries, start, self._keys[p], width, first, second)
+
+            for_each(add_to_pair, len(self._keys), threaded=self._pays(entries.size))
+        out[:] = tables[: self.n_rows].reshape(-1, n).T
+
+    def _encode_sparse(self, X: sp.csr_array, out: NDArray[np.float64]) -> None:
+        from sparse_secagg.encoders._count_sketch_kernels import scatter_sparse
+
+        X.sort_indices()
+        table = np.empty((2 * len(self._keys), self.width))
+        for i in range(X.shape[0]):
+            entries = slice(X.indptr[i], X.indptr[i + 1])
+            values = np.require(X.data[entries], np.float64, ["C", "W", "A"])
+            indices = np.require(X.indices[entries], np.int64, ["C", "W", "A"])
+            table[:] = 0
+            scatter_sparse(values, indices, self._keys, np.uint64(self.width), table)
+            out[i] = table[: self.n_rows].ravel()
+
+    def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
+        out = np.empty((self.shape[1], Y.shape[1]), order="F" if Y.shape[1] == 1 else "C")
+        for start in range(0, Y.shape[1], _BATCH):
+            columns = slice(start, start + _BATCH)
+            self._decode_batch(Y[:, columns], out[:, columns])
+        return out
+
+    def _decode_batch(self, Y: NDArray, out: NDArray[np.float64]) -> None:
+        from sparse_secagg.encoders._count_sketch_kernels import gather_many, gather_one
+
+        n, d = Y.shape[1], len(out)
+        tables = np.zeros((2 * len(self._keys), self.width, n))
+        tables[: self.n_rows] = Y.reshape(self.n_rows, self.width, n) / np.sqrt(self.n_rows)
+        n_blocks = n_threads() if self._pays(d * n) else 1
+
+        def estimate(i: int) -> None:
+            lo, hi = i * d // n_blocks, (i + 1) * d // n_blocks
+            width = np.uint64(self.width)
+            if n == 1:
+                gather_one(tables[:, :, 0], self._keys, width, lo, out[lo:hi, 0])
+                return
+            entries = np.empty((hi - lo, n))
+            gather_many(tables, self._keys, width, lo, entries)
+            out[lo:hi] = entries
+
+        for_each(estimate, n_blocks)
+
+    def _pays(self, entries: int) -> bool:
+        return entries * len(self._keys) >= _THREADED_FROM
+
+    def hashes(self, J: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return buckets in [0, w) and signs ±1 of the columns J, both of shape (t, len(J))."""
+        from sparse_secagg.encoders._count_sketch_kernels import hash_columns
+
+        J = np.ascontiguousarray(self._check_columns(J))
+        buckets = np.empty((self.n_rows, len(J)), dtype=np.int64)
+        signs = np.empty((self.n_rows, len(J)))
+        hash_columns(self._keys, np.uint64(self.width), J, buckets, signs)
+        return buckets, signs
+
+    def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
+        buckets, signs = self.hashes(J)
+        rows = buckets + self.width * np.arange(self.n_rows)[:, None]
+        n = rows.shape[1]
+        return sp.csc_array(
+            (
+                signs.T.ravel() / np.sqrt(self.n_rows),
+                rows.T.ravel(),
+                self.n_rows * np.arange(n + 1),
+            ),
+            shape=(self.shape[0], n),
+        )
+
+    def columns(self, J: ArrayLike) -> NDArray[np.float64]:
+        return np.asfortranarray(self.sparse_columns(J).toarray())
+
+    def column_norms(self) -> NDArray[np.float64]:
+        return np.ones(self.shape[1])
+
+    def row_estimates(
+        self, y: ArrayLike, start: int = 0, stop: int | None = None
+    ) -> NDArray[np.float64]:
+        """Return each sketch row's own estimates √t·σ_i(j)·y[i, h_i(j)] of the entries j.
+
+        Their mean over the rows is Sᵀ y; their median is the count-median decoder.
+
+        Parameters
+        ----------
+        y : array of shape (m,)
+            One sketch.
+        start, stop : int
+            Range of the entries; all of them by default.
+
+        Returns
+        -------
+        ndarray of shape (t, stop - start)
+        """
+        buckets, signs = self.hashes(np.arange(start, self.shape[1] if stop is None else stop))
+        table = np.reshape(y, (self.n_rows, self.width)) * np.sqrt(self.n_rows)
+        return signs * np.take_along_axis(table, buckets, axis=1)
+
+
+class CountSketchEncoder(LinearEncoder):
+    """Encode vectors by t stacked count sketches scaled by 1/√t.
+
+    E SᵀS = I and E‖SᵀSx − x‖² = (d − 1)/m·‖x‖², over the draw of the seed. Hashes are computed
+    on the fly from (seed, row, index): nothing of size d is stored, and encoding one vector needs
+    O(m) memory beyond its input.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Length m of a sketch, at most d. The length made is ``n_rows_ * (m // n_rows_)``.
+    compression : float, optional
+        d/m, in place of ``n_components``. With neither given, 10.
+    n_rows : int, default=15
+        Number t of stacked sketches; at most m are used.
+    random_state : int, RandomState, Generator or None, default=None
+        The public seed; None draws a fresh one, kept in ``seed_``.
+
+    Attributes
+    ----------
+    n_rows_, width_ : int
+        The t and w used; ``n_components_ = n_rows_ * width_``.
+
+    See Also
+    --------
+    GaussianEncoder : dense ensemble, the paper's choice for sparse means.
+    HadamardEncoder : dense, matrix-free, O(d log d).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import CountSketchEncoder
+    >>> X = np.eye(4, 1000)
+    >>> encoder = CountSketchEncoder(n_components=200, random_state=0).fit(X)
+    >>> encoder.n_components_, encoder.n_rows_, encoder.width_
+    (195, 15, 13)
+    >>> encoder.inverse_transform(encoder.transform(X)).diagonal().round(12).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+
+    n_rows_: int
+    width_: int
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        compression: float | None = None,
+        n_rows: int = 15,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.compression = compression
+        self.n_rows = n_rows
+        self.random_state = random_state
+
+    def _make_operator(self, d: int, seed: int) -> CountSketchOperator:
+        m = resolve_n_components(d, self.n_components, self.compression)
+        if not isinstance(self.n_rows, numbers.Integral) or self.n_rows < 1:
+            raise ValueError(f"n_rows={self.n_rows!r} must be a positive integer; 15 is usual.")
+        self.n_rows_ = min(int(self.n_rows), m)
+        self.width_ = m // self.n_rows_
+        return CountSketchOperator(d, self.n_rows_, self.width_, seed)

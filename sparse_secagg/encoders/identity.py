@@ -1,0 +1,51 @@
+"""No compression: S = I, for the plain distributed discrete Gaussian mechanism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from solvers.operators import Operator
+from sparse_secagg.encoders.base import LinearEncoder, dense_rows
+
+
+class IdentityOperator(Operator):
+    """The d×d identity."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__(dtype=np.dtype(np.float64), shape=(d, d))
+
+    def _matvec(self, x: NDArray) -> NDArray[np.floating]:
+        return np.array(x).ravel()
+
+    def _matmat(self, X: Any) -> NDArray[np.floating]:
+        return dense_rows(X).copy()
+
+    _rmatvec = _matvec
+    _rmatmat = _matmat
+
+    def columns(self, J: ArrayLike) -> NDArray[np.float64]:
+        J = self._check_columns(J)
+        out = np.zeros((self.shape[0], len(J)), order="F")
+        out[J, np.arange(len(J))] = 1.0
+        return out
+
+    def column_norms(self) -> NDArray[np.float64]:
+        return np.ones(self.shape[1])
+
+
+class IdentityEncoder(LinearEncoder):
+    """Leave vectors as they are (r = 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import IdentityEncoder
+    >>> IdentityEncoder().fit_transform(np.eye(2)).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    def _make_operator(self, d: int, seed: int) -> IdentityOperator:
+        return IdentityOperator(d)
