@@ -58,7 +58,7 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def transform(self, X: Any) -> NDArray[np.floating]:
         """Return the sketches S x of the rows of X (n, d), or of one vector (d,)."""
         check_is_fitted(self)
-        if np.ndim(X) == 1:
+        if isinstance(X, np.ndarray) and X.ndim == 1:
             return self.transform(np.reshape(X, (1, -1)))[0]
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
         return self.operator_.matmat(X.T).T.astype(X.dtype, order="C", copy=False)
@@ -66,7 +66,7 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def inverse_transform(self, Y: Any) -> NDArray[np.floating]:
         """Return the linear unsketches Sᵀ y of the rows of Y (n, m), or of one sketch (m,)."""
         check_is_fitted(self)
-        if np.ndim(Y) == 1:
+        if isinstance(Y, np.ndarray) and Y.ndim == 1:
             return self.inverse_transform(np.reshape(Y, (1, -1)))[0]
         Y = check_array(Y, dtype=[np.float64, np.float32], input_name="Y")
         if Y.shape[1] != self.n_components_:
