@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -18,20 +17,20 @@ from rich.table import Table
 
 
 def seconds(function: Callable[[], Any], repeats: int = 5) -> float:
-    """Median wall time of ``function()``; one untimed call first, so compilation is not timed."""
+    """Least wall time of ``function()``; one untimed call first, so compilation is not timed."""
     function()
-    return statistics.median(_once(function) for _ in range(repeats))
+    return min(_once(function) for _ in range(repeats))
 
 
 def seconds_interleaved(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict:
-    """Median wall time of each function, called in turn so that all see the same machine."""
+    """Least wall time of each function, called in turn so that all see the same machine."""
     for function in functions.values():
         function()
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
             times[name].append(_once(function))
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: min(values) for name, values in times.items()}
 
 
 def peak_bytes(function: Callable[[], Any]) -> int:

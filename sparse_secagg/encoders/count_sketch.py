@@ -20,9 +20,9 @@ from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
 from sparse_secagg.public_randomness import stream_key
 
 #: Vectors that share the hashing and fill the vector registers.
-_BATCH = 16
+_BATCH = 32
 #: Entries of a batch kept in the last-level cache while all sketch rows pass over them.
-_BATCH_ENTRIES = 2**17
+_BATCH_ENTRIES = 2**16
 #: Below this many hashes starting threads costs more than it saves.
 _THREADED_FROM = 2**18
 
@@ -73,10 +73,16 @@ class CountSketchOperator(Operator):
         n, d = X.shape
         width = np.uint64(self.width)
         tables = np.zeros((2 * len(self._keys), self.width, n))
-        block = d if n == 1 else _BATCH_ENTRIES
+        block = d if n == 1 else min(d, _BATCH_ENTRIES)
+        buffer = np.empty((block, n)) if n > 1 else None
         for start in range(0, d, block):
             # one layout for the kernels, whatever the dtype, order and write flag of X
-            entries = np.require(X[:, start : start + block].T, np.float64, ["C", "W", "A"])
+            entries = X[:, start : start + block].T
+            if buffer is None:
+                entries = np.require(entries, np.float64, ["C", "W", "A"])
+            else:
+                buffer[: len(entries)] = entries
+                entries = buffer[: len(entries)]
 
             def add_to_pair(p: int, entries: NDArray = entries, start: int = start) -> None:
                 first, second = tables[2 * p], tables[2 * p + 1]
