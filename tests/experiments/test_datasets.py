@@ -1,0 +1,30 @@
+import keyword
+
+import numpy as np
+import pytest
+
+from experiments.datasets import ClientSets, python_identifiers
+
+
+def test_sets_become_unit_rows_in_alphabetical_order():
+    data = ClientSets.from_sets({"b": {"y", "x"}, "a": {"z"}, "empty": set()})
+    assert data.clients == ["a", "b"]
+    assert data.vocabulary == ["x", "y", "z"]
+    half = 0.5**0.5
+    np.testing.assert_allclose(data.presence.toarray(), [[0, 0, 1], [half, half, 0]])
+
+
+def test_no_items_at_all_is_refused():
+    with pytest.raises(ValueError, match="no client holds any item"):
+        ClientSets.from_sets({"a": set()})
+
+
+def test_identifiers_of_the_standard_library():
+    data = python_identifiers(max_files=60)
+    n, d = data.presence.shape
+    assert (n, d) == (len(data.clients), len(data.vocabulary))
+    assert 40 <= n <= 60
+    assert d > 1000
+    assert not any(keyword.iskeyword(word) for word in data.vocabulary)
+    np.testing.assert_allclose(data.presence.power(2).sum(axis=1), 1)
+    assert data.presence.has_sorted_indices
