@@ -12,7 +12,14 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-_WORD = re.compile(r"[^\W\d]\w*")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_STRING_OR_COMMENT = re.compile(
+    r"""(?:\b[rbfu]{1,2})?                     # prefix of a string literal
+        (?: ("{3}|'{3}) .*? (?<!\\)\1          # in triple quotes
+          | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' )
+      | \#[^\n]*""",
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,8 @@ class ClientSets:
 def python_identifiers(max_files: int | None = None) -> ClientSets:
     """Return which identifiers each source file of Python's standard library uses.
 
-    One client a file, one coordinate an identifier-like word (keywords aside); about 1800 files
-    and 110 000 words where Python's own test suite is installed, fewer elsewhere.
+    One client a file, one coordinate a name used outside strings and comments, keywords aside;
+    about 1800 files and 70 000 names where Python's own test suite is installed, fewer elsewhere.
 
     Parameters
     ----------
@@ -74,12 +81,10 @@ def python_identifiers(max_files: int | None = None) -> ClientSets:
     if max_files is not None and len(files) > max_files:
         files = [files[k] for k in np.linspace(0, len(files) - 1, max_files).astype(int)]
     return ClientSets.from_sets(
-        {
-            path.relative_to(root).as_posix(): {
-                word
-                for word in _WORD.findall(path.read_text(encoding="utf-8", errors="replace"))
-                if not keyword.iskeyword(word)
-            }
-            for path in files
-        }
+        {path.relative_to(root).as_posix(): _identifiers(path) for path in files}
     )
+
+
+def _identifiers(path: Path) -> set[str]:
+    code = _STRING_OR_COMMENT.sub(" ", path.read_text(encoding="utf-8", errors="replace"))
+    return {name for name in _IDENTIFIER.findall(code) if not keyword.iskeyword(name)}

@@ -76,6 +76,14 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             )
         return self.operator_.rmatmat(Y.T).T.astype(Y.dtype, order="C", copy=False)
 
+    def unsketch_error(self) -> float:
+        """Return E‖SᵀSx − x‖²/‖x‖² over the seed, before any noise: the price of compression."""
+        check_is_fitted(self)
+        return self._unsketch_error(self.n_features_in_, self.n_components_)
+
+    def _unsketch_error(self, d: int, m: int) -> float:
+        raise NotImplementedError(f"{type(self).__name__} states no error of its unsketch")
+
     def _draw(self, d: int) -> Self:
         self.seed_ = resolve_seed(getattr(self, "random_state", None))
         self.operator_ = self._make_operator(d, self.seed_)

@@ -156,6 +156,10 @@ class BlockEncoder(LinearEncoder):
             start = components.stop
         return BlockOperator(self.blocks_)
 
+    def unsketch_error(self) -> float:
+        """Return the worst layer's error: how energy is spread over the layers is not known."""
+        return max(block.encoder.unsketch_error() for block in self.blocks_)
+
     def _encoder_of(self, name: str) -> LinearEncoder:
         if self.encoder is None:
             return CountSketchEncoder()

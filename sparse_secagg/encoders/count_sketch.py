@@ -252,3 +252,6 @@ class CountSketchEncoder(LinearEncoder):
         self.n_rows_ = min(int(self.n_rows), m)
         self.width_ = m // self.n_rows_
         return CountSketchOperator(d, self.n_rows_, self.width_, seed)
+
+    def _unsketch_error(self, d: int, m: int) -> float:
+        return (d - 1) / m

@@ -246,6 +246,9 @@ class GaussianEncoder(LinearEncoder):
             )
         return GaussianOperator(d, m, seed, self.memory_budget)
 
+    def _unsketch_error(self, d: int, m: int) -> float:
+        return (d + 1) / m
+
     def sigma_max(self) -> float:
         """Return a certified upper bound on the largest singular value of S."""
         return self.operator_.sigma_max()

@@ -3,7 +3,7 @@ import keyword
 import numpy as np
 import pytest
 
-from experiments.datasets import ClientSets, python_identifiers
+from experiments.datasets import ClientSets, _identifiers, python_identifiers
 
 
 def test_sets_become_unit_rows_in_alphabetical_order():
@@ -28,3 +28,13 @@ def test_identifiers_of_the_standard_library():
     assert not any(keyword.iskeyword(word) for word in data.vocabulary)
     np.testing.assert_allclose(data.presence.power(2).sum(axis=1), 1)
     assert data.presence.has_sorted_indices
+
+
+def test_names_in_strings_and_comments_do_not_count(tmp_path):
+    source = tmp_path / "module.py"
+    source.write_text(
+        "import os  # shutil\n"
+        'rb"bytes" + f"{name}" + "it\\"s" + \'\'\'more\n"words" here\'\'\'\n'
+        "def run(x1): return os.path\n"
+    )
+    assert _identifiers(source) == {"os", "run", "x1", "path"}
