@@ -87,7 +87,7 @@ def scatter_sparse(values, indices, keys, width, table):
             table[2 * p + 1, bucket_of(low, width)] += sign_of(low) * values[k]
 
 
-_BLOCK = 2048  # outputs kept in the first-level cache while all rows pass over them
+_BLOCK = 2**14  # outputs kept in cache while all rows pass over them, one pair at a time
 
 
 @numba.njit(cache=True, nogil=True)
@@ -113,11 +113,15 @@ def gather_many(tables, keys, width, start, out):
     """Do :func:`gather_one` for many tables at once: tables (rows, width, n), out (entries, n)."""
     n = out.shape[1]
     out[:] = 0.0
-    for j in range(out.shape[0]):
+    block = max(_BLOCK // n, 1)
+    for lo in range(0, out.shape[0], block):
+        hi = min(lo + block, out.shape[0])
         for p in range(keys.shape[0]):
-            w = word(keys[p], np.uint64(start + j))
-            high, low = w >> _32, w & _LOW
-            b, s = bucket_of(high, width), sign_of(high)
-            c, t = bucket_of(low, width), sign_of(low)
-            for k in range(n):
-                out[j, k] += s * tables[2 * p, b, k] + t * tables[2 * p + 1, c, k]
+            key, first, second = keys[p], tables[2 * p], tables[2 * p + 1]
+            for j in range(lo, hi):
+                w = word(key, np.uint64(start + j))
+                high, low = w >> _32, w & _LOW
+                b, s = bucket_of(high, width), sign_of(high)
+                c, t = bucket_of(low, width), sign_of(low)
+                for k in range(n):
+                    out[j, k] += s * first[b, k] + t * second[c, k]
