@@ -7,10 +7,12 @@ workqueue layer crashes under joblib threads, and parallel kernels compile much 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 _pool: ThreadPoolExecutor | None = None
+_inside = threading.local()  # set while this thread runs tasks
 
 
 def n_threads() -> int:
@@ -26,17 +28,25 @@ def n_threads() -> int:
 def for_each(task: Callable[[int], object], n_tasks: int, *, threaded: bool = True) -> None:
     """Call ``task(0) … task(n_tasks - 1)``, in threads where there are several and it pays.
 
-    The tasks must write to disjoint places, so that the result does not depend on their order,
-    and must not call ``for_each`` themselves.
+    The tasks must write to disjoint places, so that the result does not depend on their order. A
+    task that calls ``for_each`` runs its own tasks itself: waiting for helpers that wait in turn
+    could block for ever.
     """
     queue = iter(range(n_tasks))
 
     def work() -> None:
+        _inside.tasks = True
+        try:
+            for i in queue:
+                task(i)
+        finally:
+            _inside.tasks = False
+
+    if not threaded or getattr(_inside, "tasks", False):
         for i in queue:
             task(i)
-
-    n_helpers = min(n_threads(), n_tasks) - 1 if threaded else 0
-    helpers = [_helpers().submit(work) for _ in range(n_helpers)]
+        return
+    helpers = [_helpers().submit(work) for _ in range(min(n_threads(), n_tasks) - 1)]
     try:
         work()
     finally:

@@ -29,6 +29,23 @@ def test_an_error_in_any_task_reaches_the_caller(bad):
         for_each(task, 6)
 
 
+def test_nested_calls_from_many_threads_do_not_block(monkeypatch):
+    from concurrent.futures import ThreadPoolExecutor
+
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "4")
+    counts = np.zeros((8, 8, 8), dtype=int)
+
+    def outer(caller):
+        def middle(i):
+            for_each(lambda j: counts.__setitem__((caller, i, j), counts[caller, i, j] + 1), 8)
+
+        for_each(middle, 8)
+
+    with ThreadPoolExecutor(8) as callers:
+        list(callers.map(outer, range(8), timeout=60))
+    assert (counts == 1).all()
+
+
 def test_thread_limit_follows_the_environment(monkeypatch):
     monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
     assert n_threads() == 3
