@@ -16,6 +16,9 @@ if TYPE_CHECKING:
         HadamardEncoder,
         IdentityEncoder,
     )
+    from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning
+    from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
+    from sparse_secagg.planner import plan
 
 __version__ = "0.1.0"
 
@@ -25,14 +28,26 @@ _HOME = {
     "GaussianEncoder": "encoders",
     "HadamardEncoder": "encoders",
     "IdentityEncoder": "encoders",
+    "CentralGaussian": "mechanisms",
+    "DiscreteGaussian": "mechanisms",
+    "Skellam": "mechanisms",
+    "InfeasibleError": "exceptions",
+    "PrivacyWarning": "exceptions",
+    "plan": "planner",
 }
 
 __all__ = [
     "BlockEncoder",
+    "CentralGaussian",
     "CountSketchEncoder",
+    "DiscreteGaussian",
     "GaussianEncoder",
     "HadamardEncoder",
     "IdentityEncoder",
+    "InfeasibleError",
+    "PrivacyWarning",
+    "Skellam",
+    "plan",
 ]
 
 

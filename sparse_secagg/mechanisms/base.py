@@ -1,0 +1,465 @@
+"""The mechanism contract, and what the integer mechanisms share.
+
+A client turns its sketch y into a message Z ∈ Z_M^D: clip, scale by 1/γ, rotate, round
+conditionally, **check the integer norm**, add integer noise, reduce modulo M (Algorithm
+"detailed"). The server sees Σ Z mod M and decodes the mean. Everything before the check is
+untrusted floating point; privacy rests on the check and on the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from sparse_secagg._threads import for_each
+from sparse_secagg.accounting import (
+    DEFAULT_ORDERS,
+    check_positive,
+    gaussian_rdp,
+    poisson_subsampled_rdp,
+    rdp_to_dp,
+    sensitivity_factor,
+)
+from sparse_secagg.mechanisms.calibration import MAX_BITS, MIN_VARIANCE, GridProblem, least_noise
+from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
+from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
+from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
+from sparse_secagg.mechanisms.rounding import clip_rows, conditional_rounding, within_bound
+from sparse_secagg.mechanisms.sampling import round_up_variance
+from sparse_secagg.public_randomness import resolve_seed
+
+__all__ = ["IntegerMechanism", "centre", "rational_above"]
+
+#: Variance of stochastic rounding in grid units, averaged over fractions: E f(1−f) = 1/6.
+ROUNDING_VARIANCE = 1.0 / 6.0
+#: Coordinates encoded at once; more clients are processed in blocks.
+_BLOCK = 1 << 22
+
+
+def centre(total: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
+    """Return the residues in [−M/2, M/2), for M a power of two up to 2^63."""
+    half = np.uint64(modulus // 2)
+    shifted = (np.asarray(total, dtype=np.uint64) + half) & np.uint64(modulus - 1)
+    return shifted.astype(np.int64) - np.int64(modulus // 2)
+
+
+class IntegerMechanism(BaseEstimator):
+    """Clip, rotate, round, check, add integer noise, modulo. Subclasses choose the noise.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        Target: (ε, δ)-DP of ``rounds`` rounds together.
+    noise_multiplier : float, optional
+        z = √n·σ/(γB) instead of ``epsilon``. Zero: quantisation only, no privacy at all.
+    clip_norm : float
+        ℓ₂ clip c' of the vectors handed to ``encode``.
+    n_bits : int
+        Bits b of a coordinate, 1 to 63; the modulus is 2^b.
+    rotation : {"dft", "hadamard"}
+        Flattening transform.
+    beta : float or "theory"
+        Bias of conditional rounding, in [0, 1); "theory" is min(√(γ/n), 1/n).
+    adjacency : {"zero_out", "replace_one"}
+        Neighbours: one client's vector becomes zero, or any other vector.
+    min_survivors : int, optional
+        Honest clients whose noise is guaranteed to be in the sum: the threshold of secure
+        aggregation minus the colluders. Default: all clients.
+    rounds : int
+        Rounds that share the budget.
+    sampling_rate : float, optional
+        Calibrate against an observer of the release only, who does not know the Poisson sampled
+        cohort. Default: against the server.
+    wrap_deviations : float
+        k: a coordinate of the sum leaves the modulus with probability 2Φ(−k); 4 gives 6.33e-5.
+    alignment : float
+        ρ in (0, 1]: 1 plans for clients that all hold the same vector.
+    random_state : None, int, RandomState or Generator
+        Public randomness: the rotation. None draws a new seed at each ``calibrate``.
+
+    Attributes
+    ----------
+    parameters_ : MechanismParameters
+        Set by ``calibrate`` (or assign the server's to a client's instance).
+    report_ : EncodeReport
+        What the last ``encode`` met. Data-dependent: not private.
+    """
+
+    #: Registered name.
+    name: str
+    #: Largest noise variance on the grid; a finer grid would be slow to draw and gain nothing.
+    _max_variance = 2.0**44
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        noise_multiplier: float | None = None,
+        clip_norm: float = 1.0,
+        n_bits: int = 16,
+        rotation: str = "dft",
+        beta: float | str = math.exp(-0.5),
+        adjacency: str = "zero_out",
+        min_survivors: int | None = None,
+        rounds: int = 1,
+        sampling_rate: float | None = None,
+        wrap_deviations: float = 4.0,
+        alignment: float = 1.0,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+        self.clip_norm = clip_norm
+        self.n_bits = n_bits
+        self.rotation = rotation
+        self.beta = beta
+        self.adjacency = adjacency
+        self.min_survivors = min_survivors
+        self.rounds = rounds
+        self.sampling_rate = sampling_rate
+        self.wrap_deviations = wrap_deviations
+        self.alignment = alignment
+        self.random_state = random_state
+
+    # -- what a subclass provides ------------------------------------------------------------
+
+    def _grid_rdp(
+        self,
+        orders: NDArray,
+        bound: float,
+        variance: float,
+        n_shares: int,
+        dim: int,
+        adjacency: str,
+    ) -> NDArray[np.float64]:
+        """Return the curve of one round on the grid."""
+        raise NotImplementedError
+
+    def _noise(self, variance: Fraction, size: int, rng: Randomness) -> NDArray[Any]:
+        """Return ``size`` noise integers of one client."""
+        raise NotImplementedError
+
+    def _draw_total_variation(self, variance: Fraction) -> float:
+        """Return the distance of one noise integer from the ideal: zero for exact samplers."""
+        return 0.0
+
+    # -- calibration --------------------------------------------------------------------------
+
+    @property
+    def not_private(self) -> bool:
+        """True for quantisation without noise."""
+        return self.noise_multiplier is not None and self.noise_multiplier == 0
+
+    def calibrate(self, n_clients: int, dim: int) -> MechanismParameters:
+        """Choose γ, σ and B for ``n_clients`` vectors of ``dim`` coordinates.
+
+        The result is kept in ``parameters_``. Raises :class:`InfeasibleError`, with the smallest
+        workable ``n_bits``, when the modulus cannot hold the sum.
+        """
+        self._check(n_clients, dim)
+        problem = self.grid_problem(n_clients, dim)
+        u = problem.finest(self.n_bits)
+        gamma = float(self.clip_norm / u)
+        # From here on the rounded numbers count: the ones that clients and accountant use.
+        u = self.clip_norm / gamma
+        bound, variance = problem.bound(u), Fraction(0)
+        if not self.not_private:
+            variance = rational_above(problem.variance_for(bound))
+        self.parameters_ = MechanismParameters(
+            mechanism=self.name,
+            n_clients=int(n_clients),
+            min_survivors=self._shares(n_clients),
+            dim=int(dim),
+            padded_dim=padded_dim(self.rotation, dim),
+            clip_norm=float(self.clip_norm),
+            gamma=gamma,
+            variance=variance,
+            n_bits=int(self.n_bits),
+            beta=problem.beta_at(u),
+            norm_bound=bound,
+            squared_bound=math.floor(Fraction(bound) ** 2),
+            rotation=self.rotation,
+            seed=resolve_seed(self.random_state),
+            adjacency=self.adjacency,
+        )
+        return self.parameters_
+
+    def grid_problem(self, n_clients: int, dim: int) -> GridProblem:
+        """Return the calibration problem on the grid, for planners."""
+        shares = self._shares(n_clients)
+        D = padded_dim(self.rotation, dim)
+        smallest_bound = 0.0
+        variance_for: Callable[[float], float]
+        if self.noise_multiplier is None:
+            # The Gaussian's noise multiplier starts the search close to the answer.
+            z = _gaussian_multiplier(self.epsilon, self.delta, self.rounds)
+            z *= sensitivity_factor(self.adjacency)
+
+            ratio = z * z / shares
+
+            def least_for_target(bound: float) -> float:
+                nonlocal ratio
+
+                def epsilon_at(variance: float) -> float:
+                    return self._epsilon(bound, variance, shares, D, n_clients)
+
+                # The last answer starts the next search: on fine grids they are proportional.
+                found = least_noise(epsilon_at, self.epsilon, ratio * bound**2, MIN_VARIANCE)
+                ratio = found / bound**2
+                return found
+
+            variance_for = lru_cache(maxsize=8)(least_for_target)
+        else:
+            z = float(self.noise_multiplier)
+
+            def fixed_multiple(bound: float) -> float:
+                return (z * bound) ** 2 / shares
+
+            variance_for = fixed_multiple
+            if z > 0:
+                smallest_bound = math.sqrt(MIN_VARIANCE * shares) / z
+        return GridProblem(
+            n_clients,
+            D,
+            self.clip_norm,
+            self.beta,
+            self.wrap_deviations,
+            self.alignment,
+            variance_for,
+            smallest_bound,
+            self._max_variance,
+        )
+
+    def _epsilon(
+        self, bound: float, variance: float, shares: int, dim: int, n_clients: int
+    ) -> float:
+        def curve(orders: NDArray) -> NDArray:
+            return self._grid_rdp(orders, bound, variance, shares, dim, self.adjacency)
+
+        orders = np.array(DEFAULT_ORDERS)
+        if self.sampling_rate is None:
+            rdp = curve(orders)
+        else:
+            rdp = poisson_subsampled_rdp(orders, curve, self.sampling_rate)
+        draws = self.rounds * n_clients * dim
+        tv = draws * self._draw_total_variation(Fraction(variance))
+        return rdp_to_dp(orders, self.rounds * rdp, self.delta, tv)
+
+    def _shares(self, n_clients: int) -> int:
+        return int(n_clients if self.min_survivors is None else self.min_survivors)
+
+    def _check(self, n_clients: int, dim: int) -> None:
+        for name, value in [("n_clients", n_clients), ("dim", dim), ("rounds", self.rounds)]:
+            _check_integer(name, value, 1)
+        _check_integer("n_bits", self.n_bits, 1, MAX_BITS)
+        shares = self._shares(n_clients)
+        _check_integer("min_survivors", shares, 1, n_clients)
+        check_positive("clip_norm", self.clip_norm)
+        check_positive("wrap_deviations", self.wrap_deviations)
+        if not 0 < self.alignment <= 1:
+            raise ValueError(f"alignment={self.alignment} must lie in (0, 1].")
+        if isinstance(self.beta, str):
+            if self.beta != "theory":
+                raise ValueError(f"beta={self.beta!r} must be a number in [0, 1) or 'theory'.")
+        elif not 0 <= self.beta < 1:
+            raise ValueError(f"beta={self.beta} must lie in [0, 1); the usual is exp(-1/2).")
+        sensitivity_factor(self.adjacency)
+        padded_dim(self.rotation, dim)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta={self.delta} must lie strictly between 0 and 1.")
+        if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"sampling_rate={self.sampling_rate} must lie in (0, 1].")
+        if self.noise_multiplier is None:
+            check_positive("epsilon", self.epsilon)
+        else:
+            check_positive("noise_multiplier", self.noise_multiplier, or_zero=True)
+
+    # -- client -------------------------------------------------------------------------------
+
+    def encode(self, y: ArrayLike, rng: Randomness | None = None) -> NDArray[np.uint64]:
+        """Turn sketches into messages.
+
+        Parameters
+        ----------
+        y : array-like of shape (m,) or (n, m)
+            One client's sketch, or one row for each client. A row with NaN or Inf counts as zero.
+        rng : Randomness, optional
+            Private randomness, from which every client gets a stream of its own. None: the
+            operating system's.
+
+        Returns
+        -------
+        ndarray of uint64, shape (D,) or (n, D)
+            Values in [0, M).
+        """
+        p = self._calibrated()
+        Y = np.array(y, dtype=np.float64, ndmin=2)
+        if Y.ndim != 2 or Y.shape[1] != p.dim:
+            raise ValueError(
+                f"y has shape {np.shape(y)}, but the mechanism is calibrated for vectors of "
+                f"{p.dim} coordinates; pass ({p.dim},) or (n, {p.dim})."
+            )
+        streams = as_randomness(rng).spawn(len(Y))
+        messages = np.empty((len(Y), p.padded_dim), dtype=np.uint64)
+        step = max(1, _BLOCK // p.padded_dim)
+        nonfinite = clipped = rejected = 0
+        for start in range(0, len(Y), step):
+            block = slice(start, start + step)
+            counts = self._encode_block(Y[block], streams[block], messages[block])
+            nonfinite, clipped, rejected = (
+                nonfinite + counts[0],
+                clipped + counts[1],
+                rejected + counts[2],
+            )
+        self.report_ = EncodeReport(len(Y), nonfinite, clipped, rejected)
+        return messages if np.ndim(y) == 2 else messages[0]
+
+    def _encode_block(
+        self, Y: NDArray[np.float64], streams: list[Randomness], messages: NDArray[np.uint64]
+    ) -> tuple[int, int, int]:
+        p = self.parameters_
+        bad = ~np.isfinite(Y).all(axis=1)
+        Y[bad] = 0.0
+        clipped = clip_rows(Y, p.clip_norm)
+        X = self._rotate(Y)
+        X *= 1.0 / p.gamma
+        rejected = np.zeros(len(Y), dtype=bool)
+
+        def encode_client(i: int) -> None:
+            x = conditional_rounding(X[i], p.squared_bound, streams[i])
+            # The privacy proof needs this line and the noise below, and nothing above.
+            if not within_bound(x, p.squared_bound):
+                x[:] = 0
+                rejected[i] = True
+            messages[i] = self._add_noise(x, streams[i])
+
+        # Threads pay for long vectors only: short ones would queue for the interpreter lock. One
+        # client alone leaves them to its noise.
+        for_each(encode_client, len(Y), threaded=len(Y) > 1 and p.padded_dim >= 1 << 13)
+        return int(bad.sum()), clipped, int(rejected.sum())
+
+    def _add_noise(self, x: NDArray[np.int64], rng: Randomness) -> NDArray[np.uint64]:
+        p = self.parameters_
+        return _add_modulo(x, self._noise(p.variance, len(x), rng), p.modulus)
+
+    def _rotate(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
+        p = self.parameters_
+        return Rotation(p.rotation, p.dim, p.seed).forward(Y)
+
+    # -- server -------------------------------------------------------------------------------
+
+    def decode(self, total: ArrayLike, n_survivors: int) -> NDArray[np.float64]:
+        """Return the mean of the survivors' sketches from the sum of their messages modulo M.
+
+        Parameters
+        ----------
+        total : array-like of uint64, shape (D,) or (k, D)
+            Sum of the messages modulo M.
+        n_survivors : int
+            Messages in the sum.
+        """
+        p = self._calibrated()
+        _check_integer("n_survivors", n_survivors, 1)
+        total = np.asarray(total)
+        if total.shape[-1:] != (p.padded_dim,) or total.dtype.kind not in "ui":
+            raise ValueError(
+                f"total has shape {total.shape} and dtype {total.dtype}; it must hold "
+                f"{p.padded_dim} integers modulo {p.modulus}."
+            )
+        sums = centre(total.astype(np.uint64, copy=False), p.modulus)
+        rows = np.atleast_2d(sums).astype(np.float64) * p.gamma
+        decoded = Rotation(p.rotation, p.dim, p.seed).inverse(rows) / n_survivors
+        return decoded if total.ndim == 2 else decoded[0]
+
+    def noise_std(self, n_survivors: int | None = None) -> float:
+        """Return the standard deviation of a coordinate of the decoded mean.
+
+        sqrt((σ² + γ²/6)/k): noise of k clients and their stochastic rounding. An adversary may
+        choose fractions of ½, which raises 1/6 to 1/4.
+        """
+        p = self._calibrated()
+        k = p.n_clients if n_survivors is None else n_survivors
+        _check_integer("n_survivors", k, 1)
+        return p.gamma * math.sqrt((float(p.variance) + ROUNDING_VARIANCE) / k)
+
+    # -- accounting ---------------------------------------------------------------------------
+
+    def rdp(self, orders: ArrayLike, n_survivors: int | None = None) -> NDArray[np.float64]:
+        """Return ε(α) of one round against the server, without amplification.
+
+        Parameters
+        ----------
+        orders : array-like
+            Orders α > 1.
+        n_survivors : int, optional
+            Honest clients whose noise is in the sum. Default: the guaranteed number. Fewer cost
+            more; more never cost more, since further noise is post-processing.
+        """
+        p = self._calibrated()
+        k = p.min_survivors if n_survivors is None else n_survivors
+        _check_integer("n_survivors", k, 1)
+        orders = np.asarray(orders, dtype=np.float64)
+        # Rounded down: the accountant must not see more noise than is drawn (rational_above).
+        variance = math.nextafter(float(p.variance), 0.0)
+
+        def curve(shares: int) -> NDArray[np.float64]:
+            D = p.padded_dim
+            return self._grid_rdp(orders, p.norm_bound, variance, shares, D, p.adjacency)
+
+        return curve(k) if k <= p.min_survivors else np.minimum(curve(k), curve(p.min_survivors))
+
+    def total_variation(self) -> float:
+        """Return the distance of one round's noise from the ideal, to be charged to δ."""
+        p = self._calibrated()
+        return p.n_clients * p.padded_dim * self._draw_total_variation(p.variance)
+
+    def epsilon_spent(self, n_survivors: int | None = None, rounds: int = 1) -> float:
+        """Return the ε of ``rounds`` rounds at ``delta``, against the server."""
+        rdp = rounds * self.rdp(DEFAULT_ORDERS, n_survivors)
+        return rdp_to_dp(DEFAULT_ORDERS, rdp, self.delta, rounds * self.total_variation())
+
+    def _calibrated(self) -> MechanismParameters:
+        if not hasattr(self, "parameters_"):
+            raise ValueError(
+                f"This {type(self).__name__} is not calibrated; call calibrate(n_clients, dim) or "
+                "assign the round's parameters_."
+            )
+        return self.parameters_
+
+
+def rational_above(variance: float) -> Fraction:
+    """Return a rational so far above ``variance`` that its float, rounded down, is not below."""
+    return round_up_variance(math.nextafter(variance, math.inf))
+
+
+def _add_modulo(x: NDArray[np.int64], noise: NDArray[Any], modulus: int) -> NDArray[np.uint64]:
+    if noise.dtype == object:
+        return np.array([(int(a) + int(b)) % modulus for a, b in zip(x, noise)], dtype=np.uint64)
+    # A power of two divides 2^64, so the sum may wrap around on its way.
+    return (x.view(np.uint64) + noise.view(np.uint64)) & np.uint64(modulus - 1)
+
+
+@lru_cache(maxsize=256)
+def _gaussian_multiplier(epsilon: float, delta: float, rounds: int) -> float:
+    """Return about the noise multiplier at which the Gaussian mechanism is (ε, δ)-DP."""
+    orders = np.array(DEFAULT_ORDERS)
+
+    def epsilon_at(variance: float) -> float:
+        return rdp_to_dp(orders, rounds * gaussian_rdp(orders, math.sqrt(variance)), delta)
+
+    return math.sqrt(least_noise(epsilon_at, epsilon, 1.0, 1e-12))
+
+
+def _check_integer(name: str, value: int, smallest: int, largest: int | None = None) -> None:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < smallest or (largest is not None and value > largest):
+        limits = f"from {smallest} to {largest}" if largest is not None else f"≥ {smallest}"
+        raise ValueError(f"{name}={value!r} must be an integer {limits}.")

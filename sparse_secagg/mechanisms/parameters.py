@@ -1,0 +1,133 @@
+"""What calibration decides: everything public that clients and server must agree on."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["EncodeReport", "MechanismParameters"]
+
+
+@dataclass(frozen=True)
+class MechanismParameters:
+    """Calibrated parameters of a mechanism. Lengths are in grid units of γ unless said.
+
+    Attributes
+    ----------
+    mechanism : str
+        Registered name.
+    n_clients : int
+        Clients whose messages are summed.
+    min_survivors : int
+        Honest noise shares guaranteed in the sum; the noise is sized for them.
+    dim, padded_dim : int
+        Coordinates m of a sketch and D of a message.
+    clip_norm : float
+        ℓ₂ clip c' of a sketch, in the units of the data.
+    gamma : float
+        Granularity γ: one grid unit in the units of the data.
+    variance : Fraction
+        Noise parameter σ²/γ² of one client (of the server, for central noise). Zero: no noise.
+    n_bits : int
+        Bits of one coordinate of a message; the modulus is 2^n_bits.
+    beta : float
+        Bias parameter of conditional rounding.
+    norm_bound : float
+        B, the bound on a rounded vector that the accounting uses.
+    squared_bound : int
+        ⌊B²⌋, what the integer check enforces.
+    rotation : str
+        "dft", "hadamard" or "none".
+    seed : int
+        Public seed of the rotation.
+    adjacency : str
+        "zero_out" or "replace_one".
+    """
+
+    mechanism: str
+    n_clients: int
+    min_survivors: int
+    dim: int
+    padded_dim: int
+    clip_norm: float
+    gamma: float
+    variance: Fraction
+    n_bits: int
+    beta: float
+    norm_bound: float
+    squared_bound: int
+    rotation: str
+    seed: int
+    adjacency: str
+
+    @property
+    def modulus(self) -> int:
+        """M = 2^n_bits."""
+        return 1 << self.n_bits
+
+    @property
+    def sigma(self) -> float:
+        """σ: the noise of one client in the units of the data."""
+        return self.gamma * math.sqrt(self.variance)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Z = √n·σ/(γB): noise of the guaranteed survivors over the inflated sensitivity."""
+        return math.sqrt(self.min_survivors * self.variance) / self.norm_bound
+
+    @property
+    def inflation(self) -> float:
+        """γB/c': how much rounding adds to the sensitivity, and so to the noise."""
+        return self.gamma * self.norm_bound / self.clip_norm
+
+    @property
+    def bias_bound(self) -> float:
+        """β/(1−β)·γ√D: bound on the norm of the bias of conditional rounding."""
+        return self.beta / (1.0 - self.beta) * self.gamma * math.sqrt(self.padded_dim)
+
+    @property
+    def bits_per_client(self) -> int:
+        """D·b, the payload of one message."""
+        return self.padded_dim * self.n_bits
+
+    def to_json(self) -> str:
+        """Return the parameters as JSON, without loss: floats round-trip, fractions are pairs."""
+        document = asdict(self)
+        document["variance"] = [self.variance.numerator, self.variance.denominator]
+        return json.dumps(document)
+
+    @classmethod
+    def from_json(cls, text: str) -> MechanismParameters:
+        """Return the parameters written by :meth:`to_json`."""
+        document: dict[str, Any] = json.loads(text)
+        known = {field.name for field in fields(cls)}
+        if set(document) != known:
+            wrong = sorted(set(document) ^ known)
+            raise ValueError(f"Not the parameters of a mechanism: unexpected or missing {wrong}.")
+        document["variance"] = Fraction(*document["variance"])
+        return cls(**document)
+
+
+@dataclass(frozen=True)
+class EncodeReport:
+    """What happened to the clients of one call of ``encode``. Data-dependent, so not private.
+
+    Attributes
+    ----------
+    n_clients : int
+        Vectors encoded.
+    n_nonfinite : int
+        Vectors with NaN or Inf, replaced by zero.
+    n_clipped : int
+        Vectors longer than the clip.
+    n_rejected : int
+        Rounded vectors that failed the integer check and were replaced by zero.
+    """
+
+    n_clients: int
+    n_nonfinite: int
+    n_clipped: int
+    n_rejected: int
