@@ -1,6 +1,44 @@
 """Sparse recovery: given A, y and the noise level, find x with y = A x + noise.
 
-This package knows nothing of privacy, clients or experiments and can be used by itself.
+This package knows nothing of privacy, clients or experiments and can be used by itself::
+
+    import solvers
+
+    solvers.names()
+    solver = solvers.get("working_set", tol=1e-6).fit(A, y, noise_std=0.01)
+    solver.coef_, solver.dual_gap_
+    solver.decode(Y)  # more measurements of the same A, as a batch
+
+Names are imported on first use, so that ``import solvers`` compiles and loads nothing heavy.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from solvers.base import Solution, Solver, get, names, register
+    from solvers.operators import Operator, as_operator
+
+_HOME = {
+    "Operator": "operators",
+    "Solution": "base",
+    "Solver": "base",
+    "as_operator": "operators",
+    "get": "base",
+    "names": "base",
+    "register": "base",
+}
+
+__all__ = ["Operator", "Solution", "Solver", "as_operator", "get", "names", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

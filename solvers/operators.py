@@ -14,10 +14,13 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-__all__ = ["DenseOperator", "Operator", "SparseOperator", "as_operator"]
+__all__ = ["DenseOperator", "Operator", "RowSubset", "SparseOperator", "as_operator"]
 
 #: Columns materialised at once when an operator offers products only.
 _BLOCK = 256
+
+#: Entries of A converted at once when float32 storage meets a float64 vector (8 MB).
+_CONVERTED = 1 << 20
 
 
 class Operator(LinearOperator):
@@ -37,6 +40,23 @@ class Operator(LinearOperator):
     def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
         """Return the columns A[:, J] as a CSC array of shape (m, len(J))."""
         return sp.csc_array(self.columns(J))
+
+    @property
+    def has_sparse_columns(self) -> bool:
+        """Whether :meth:`sparse_columns` is the natural form of a column."""
+        return type(self).sparse_columns is not Operator.sparse_columns
+
+    def submatrix(self, J: ArrayLike) -> DenseOperator | SparseOperator:
+        """Return the columns A[:, J] as an operator of their own, dense or sparse like A."""
+        if self.has_sparse_columns:
+            return SparseOperator(self.sparse_columns(J))
+        return DenseOperator(self.columns(J))
+
+    def gram(self, J: ArrayLike, K: ArrayLike) -> NDArray[np.float64]:
+        """Return A[:, J].T @ A[:, K] as a dense (len(J), len(K)) array."""
+        if self.has_sparse_columns:
+            return (self.sparse_columns(J).T @ self.sparse_columns(K)).toarray()
+        return self.columns(J).T @ self.columns(K)
 
     def column_norms(self) -> NDArray[np.float64]:
         """Return the Euclidean norms of all d columns."""
@@ -70,29 +90,52 @@ class Operator(LinearOperator):
 
 
 class DenseOperator(Operator):
-    """An array (m, d) as an operator. The array is not copied."""
+    """An array (m, d) as an operator. The array is not copied.
+
+    Products are computed in the wider type of A and the vector: a float32 array gives fast
+    products with float32 vectors and exact ones with float64 vectors.
+    """
 
     def __init__(self, A: NDArray[np.floating]) -> None:
         super().__init__(dtype=A.dtype, shape=A.shape)
         self.A = A
 
     def _matvec(self, x: NDArray) -> NDArray:
-        return self.A @ x
+        return _product(self.A, x)
 
     def _rmatvec(self, y: NDArray) -> NDArray:
-        return self.A.T @ y
+        return _product(self.A.T, y)
 
     _matmat = _matvec
     _rmatmat = _rmatvec
 
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
-        return np.asfortranarray(self.A[:, self._check_columns(J)])
+        """Return A[:, J] as a dense array in Fortran order."""
+        J = self._check_columns(J)
+        if self.A.flags.f_contiguous:
+            return self.A.T[J].T  # whole columns are copied at once
+        return np.asfortranarray(self.A[:, J])
 
     def column_norms(self) -> NDArray[np.float64]:
+        """Return the Euclidean norms of the columns, in float64."""
         return np.sqrt(np.einsum("ij,ij->j", self.A, self.A, dtype=np.float64))
 
     def toarray(self) -> NDArray[np.floating]:
+        """Return the array itself."""
         return self.A
+
+
+def _product(A: NDArray, x: NDArray) -> NDArray:
+    """Return A @ x; where that needs A in a wider type, convert a block of rows at a time."""
+    dtype = np.result_type(A, x)
+    if A.dtype == dtype:
+        return A @ x.astype(dtype, copy=False)
+    out = np.empty((A.shape[0], *x.shape[1:]), dtype=dtype)
+    step = max(1, _CONVERTED // A.shape[1])
+    for start in range(0, A.shape[0], step):
+        rows = slice(start, start + step)
+        np.matmul(A[rows].astype(dtype), x, out=out[rows])
+    return out
 
 
 class SparseOperator(Operator):
@@ -112,12 +155,15 @@ class SparseOperator(Operator):
     _rmatmat = _rmatvec
 
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
+        """Return A[:, J] as a dense array in Fortran order."""
         return np.asfortranarray(self.A[:, self._check_columns(J)].toarray())
 
     def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
+        """Return A[:, J] as a CSC array."""
         return self.A[:, self._check_columns(J)]
 
     def column_norms(self) -> NDArray[np.float64]:
+        """Return the Euclidean norms of the columns, in float64."""
         squares = np.zeros(self.shape[1])
         filled = np.diff(self.A.indptr) > 0
         values = self.A.data.astype(np.float64) ** 2
@@ -145,7 +191,40 @@ class _Products(Operator):
         return self.A.rmatmat(Y)
 
 
-def as_operator(A: Any) -> Operator:
+class RowSubset(Operator):
+    """Some rows of an operator: a part of the measurements, for held-out validation."""
+
+    def __init__(self, A: Operator, rows: NDArray[np.integer]) -> None:
+        super().__init__(dtype=A.dtype, shape=(len(rows), A.shape[1]))
+        self.A = A
+        self.rows = rows
+
+    def _matvec(self, x: NDArray) -> NDArray:
+        return self.A.matmat(x)[self.rows] if x.ndim == 2 else self.A.matvec(x)[self.rows]
+
+    def _rmatvec(self, y: NDArray) -> NDArray:
+        full = np.zeros((self.A.shape[0], *y.shape[1:]), dtype=y.dtype)
+        full[self.rows] = y
+        return self.A.rmatmat(full) if y.ndim == 2 else self.A.rmatvec(full)
+
+    _matmat = _matvec
+    _rmatmat = _rmatvec
+
+    @property
+    def has_sparse_columns(self) -> bool:
+        """Whether the columns of the whole operator are sparse."""
+        return self.A.has_sparse_columns
+
+    def columns(self, J: ArrayLike) -> NDArray[np.floating]:
+        """Return A[:, J] as a dense array in Fortran order."""
+        return np.asfortranarray(self.A.columns(J)[self.rows])
+
+    def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
+        """Return A[:, J] as a CSC array."""
+        return self.A.sparse_columns(J)[self.rows].tocsc()
+
+
+def as_operator(A: Any, check_finite: bool = True) -> Operator:
     """Return A as an :class:`Operator`.
 
     Parameters
@@ -153,6 +232,8 @@ def as_operator(A: Any) -> Operator:
     A : ndarray, scipy sparse matrix or array, or LinearOperator, of shape (m, d)
         Real floating point; integer arrays are converted to float64. An array that holds
         NaN or infinity is refused.
+    check_finite : bool, default=True
+        Look for NaN and infinity, which costs one pass over A.
 
     Returns
     -------
@@ -178,6 +259,12 @@ def as_operator(A: Any) -> Operator:
             )
         A = A.astype(np.float64)
         values = A.data if sp.issparse(A) else A
-    if not np.isfinite(values).all():
+    if check_finite and not _all_finite(values):
         raise ValueError("A contains NaN or infinity; remove or impute those entries first.")
     return SparseOperator(A) if sp.issparse(A) else DenseOperator(A)
+
+
+def _all_finite(values: NDArray[np.floating]) -> bool:
+    """Whether all entries are finite; the sum of finite numbers rarely overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())

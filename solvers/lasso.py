@@ -1,0 +1,455 @@
+"""The Lasso: its objective, its duality-gap certificate and the choice of alpha.
+
+    minimise over x    P(x) = 1/(2m) ||y - A x||^2 + alpha ||x||_1
+    maximise over u    D(u) = 1/(2m) (||y||^2 - ||y - u||^2)   subject to ||A^T u||_inf <= m alpha
+
+Every solver of the family stops on the same certificate, P(x) - D(s r) <= tol ||y||^2 / (2m),
+with r = y - A x and s the best scale that makes s r feasible, evaluated in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from solvers._blas import blas_for
+from solvers.base import Solution, Solver, check_positive, refuse_nonfinite
+from solvers.operators import DenseOperator, Operator, RowSubset
+
+__all__ = [
+    "Certificate",
+    "LassoPath",
+    "LassoProblem",
+    "LassoSolution",
+    "LassoSolver",
+    "Minimum",
+    "alpha_from_noise",
+    "certificate",
+    "certify",
+    "debiased",
+    "objective",
+]
+
+#: The smallest alpha that ``alpha="noise"`` asks for, in units of alpha_max: with noise_std=0
+#: the Lasso tends to basis pursuit, which has no finite certificate in this form.
+_ALPHA_FLOOR = 1e-6
+
+
+# --- certificate ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A primal value, a dual value below the optimum and their difference.
+
+    ``scale`` turns the residual into the dual point, u = scale * (y - A x).
+    """
+
+    primal: float
+    dual: float
+    scale: float
+
+    @property
+    def gap(self) -> float:
+        """How far the objective can at most be from its minimum."""
+        return max(self.primal - self.dual, 0.0)
+
+
+def certificate(
+    y: NDArray[np.float64],
+    residual: NDArray[np.float64],
+    correlation: float,
+    l1_norm: float,
+    alpha: float,
+) -> Certificate:
+    """Return the certificate of x from r = y - A x, max |A^T r| and ||x||_1.
+
+    With ``positive=True`` the correlation is max(A^T r) instead: the dual constraint is then
+    one-sided.
+    """
+    m = len(y)
+    rr, ry = float(residual @ residual), float(residual @ y)
+    limit = m * alpha / correlation if correlation > 0 else np.inf
+    scale = min(max(ry / rr, 0.0), limit) if rr > 0 else 0.0
+    # ||y||^2 - ||y - s r||^2 without the cancellation.
+    dual = scale * (2 * ry - scale * rr) / (2 * m)
+    return Certificate(rr / (2 * m) + alpha * l1_norm, dual, scale)
+
+
+def certify(
+    A: Operator,
+    y: NDArray[np.float64],
+    x: NDArray[np.float64],
+    alpha: float,
+    positive: bool = False,
+) -> Certificate:
+    """Return the certificate of x in float64, at the price of two products with A."""
+    x = np.asarray(x, dtype=np.float64)
+    residual = y - A.matvec(x)
+    correlations = A.rmatvec(residual)
+    return certificate(y, residual, _largest(correlations, positive), float(np.abs(x).sum()), alpha)
+
+
+def objective(A: Operator, y: ArrayLike, x: ArrayLike, alpha: float) -> float:
+    """Return P(x) = 1/(2m) ||y - A x||^2 + alpha ||x||_1."""
+    x = np.asarray(x, dtype=np.float64)
+    residual = np.asarray(y, dtype=np.float64) - A.matvec(x)
+    return float(residual @ residual / (2 * len(residual)) + alpha * np.abs(x).sum())
+
+
+def _largest(correlations: NDArray, positive: bool) -> float:
+    """Return the dual norm of A^T r: max |.|, one-sided where x >= 0."""
+    return float(max(correlations.max(), 0.0 if positive else -correlations.min()))
+
+
+# --- alpha and bias ---------------------------------------------------------------------
+
+
+def alpha_from_noise(noise_std: float, column_norms: NDArray[np.float64], m: int) -> float:
+    """Return noise_std sqrt(2 ln d) max_j ||A_j|| / m.
+
+    It bounds ||A^T noise||_inf / m with high probability: the noise alone selects nothing.
+    """
+    d = len(column_norms)
+    return float(noise_std * np.sqrt(2 * np.log(max(d, 2))) * column_norms.max() / m)
+
+
+def debiased(
+    A: Operator,
+    y: NDArray[np.float64],
+    x: NDArray[np.float64],
+    column_norms: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return x + D^-1 A^T (y - A x) / (1 - ||x||_0 / m), D = diag ||A_j||^2.
+
+    Unbiased over fresh draws of A and the noise. The denominator is the share of degrees of
+    freedom that the fit left in the residual; without it the estimate still leans to zero.
+    Where x has as many nonzeros as there are measurements nothing is left, and one
+    degree of freedom is taken.
+    """
+    m = len(y)
+    left = max(m - int(np.count_nonzero(x)), 1) / m
+    correlations = A.rmatvec(y - A.matvec(x))
+    squares = column_norms**2
+    step = np.divide(correlations, squares, out=np.zeros(len(x)), where=squares > 0)
+    return x + step / left
+
+
+# --- solvers ----------------------------------------------------------------------------
+
+
+class LassoProblem:
+    """A, k right-hand sides and what several solves of them share.
+
+    Parameters
+    ----------
+    A : Operator of shape (m, d)
+    Y : ndarray of shape (k, m)
+        One right-hand side a row.
+    positive : bool
+        Constrain x >= 0.
+    """
+
+    def __init__(self, A: Operator, Y: NDArray[np.float64], positive: bool = False) -> None:
+        self.A = A
+        self.Y = np.ascontiguousarray(Y)
+        self.positive = positive
+        self.m, self.d = A.shape
+        self.y_squares = np.einsum("ij,ij->i", self.Y, self.Y)
+        self.stores_float32 = isinstance(A, DenseOperator) and A.dtype == np.float32
+        # One pass in the precision of A: it ranks columns and gives alpha_max.
+        self.correlations = self.correlate(self.Y, exact=False)
+        # A product with a zero may be skipped, and hide a NaN of A.
+        if not np.isfinite(self.correlations).all() or not self.Y.all():
+            refuse_nonfinite(A)
+
+    def correlate(self, R: NDArray[np.float64], exact: bool = True) -> NDArray[np.float64]:
+        """Return A^T r for each row r of R, as an array (k, d).
+
+        Where A is stored in float32, ``exact=False`` computes in float32, several times faster.
+        """
+        if self.stores_float32 and not exact:
+            R = R.astype(np.float32)
+        with blas_for(len(R) * self.m * self.d):
+            if len(R) == 1:
+                return np.asarray(self.A.rmatvec(R[0]), dtype=np.float64)[None]
+            return np.ascontiguousarray(self.A.rmatmat(R.T).T, dtype=np.float64)
+
+    @cached_property
+    def column_norms(self) -> NDArray[np.float64]:
+        """Euclidean norms of the columns of A."""
+        return self.A.column_norms()
+
+    def largest(self, correlations: NDArray) -> float:
+        """Return the dual norm of one row of correlations."""
+        return _largest(correlations, self.positive)
+
+    def alpha_max(self) -> NDArray[np.float64]:
+        """Return, for each right-hand side, the smallest alpha whose solution is zero."""
+        return np.array([self.largest(row) for row in self.correlations]) / self.m
+
+    def allowed_gap(self, tol: float) -> NDArray[np.float64]:
+        """Return the absolute gaps at which to stop, tol ||y||^2 / (2m)."""
+        return tol * self.y_squares / (2 * self.m)
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Minimisers for k right-hand sides, with their absolute duality gaps."""
+
+    coef: NDArray[np.float64]  # (k, d)
+    dual_gap: NDArray[np.float64]  # (k,)
+    n_iter: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LassoSolution(Solution):
+    """A :class:`Solution` with the alpha used and the certified gap of the Lasso."""
+
+    alpha: float
+    dual_gap: float
+
+
+@dataclass(frozen=True)
+class LassoPath:
+    """Solutions along decreasing alphas.
+
+    Attributes
+    ----------
+    alphas : ndarray of shape (n,)
+    coefs : ndarray of shape (n, d)
+    dual_gaps : ndarray of shape (n,)
+        Absolute gaps, as ``dual_gap_``.
+    """
+
+    alphas: NDArray[np.float64]
+    coefs: NDArray[np.float64]
+    dual_gaps: NDArray[np.float64]
+
+
+class LassoSolver(Solver):
+    """Base of the solvers of 1/(2m) ||y - A x||^2 + alpha ||x||_1.
+
+    Subclasses implement ``_minimize(problem, alpha, X0) -> Minimum`` for k right-hand sides
+    with alpha below every alpha_max, and stop when gap <= tol ||y||^2 / (2m).
+
+    Parameters
+    ----------
+    alpha : float, "noise" or "cv", default="noise"
+        A number in the objective; or noise_std sqrt(2 ln d) max_j ||A_j|| / m, where a
+        noise level that is not given is estimated by the scaled Lasso and kept in
+        ``noise_std_``; or the one with the least error on held-out measurements (5 folds).
+    tol : float, default=1e-6
+        Relative tolerance: stop when gap <= tol ||y||^2 / (2m).
+    max_iter : int
+        Iterations of the solver's own kind.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate, see :func:`debiased`; ``dual_gap_`` is still the Lasso's.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,)
+    alpha_ : float
+    dual_gap_ : float
+        Absolute duality gap of the Lasso solution, in float64.
+    noise_std_ : float or None
+    n_iter_ : int
+    """
+
+    _checks_finite = False
+    _problem_type: type[LassoProblem] = LassoProblem
+
+    def __init__(
+        self,
+        alpha: float | str = "noise",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        positive: bool = False,
+        debias: bool = False,
+    ) -> None:
+        self.alpha = alpha
+        self.tol = tol
+        self.max_iter = max_iter
+        self.positive = positive
+        self.debias = debias
+
+    @property
+    def biased(self) -> bool:  # type: ignore[override]
+        """The Lasso shrinks; ``debias=True`` takes that back."""
+        return not self.debias
+
+    def path(
+        self,
+        A: Operator | NDArray,
+        y: ArrayLike,
+        alphas: ArrayLike | None = None,
+        n_alphas: int = 30,
+        eps: float = 1e-3,
+    ) -> LassoPath:
+        """Solve for decreasing alphas, each started from the one before.
+
+        Parameters
+        ----------
+        A, y
+            As in ``fit``.
+        alphas : array-like, optional
+            Default: ``n_alphas`` values from alpha_max down to eps * alpha_max, in
+            geometric progression.
+        """
+        operator = self._check_operator(A, y, reset=True)
+        problem = self._new_problem(operator, np.asarray(y, dtype=np.float64)[None])
+        if alphas is None:
+            alphas = problem.alpha_max()[0] * np.geomspace(1, eps, n_alphas)
+        grid = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
+        return self._path(problem, grid)
+
+    # --- for subclasses
+
+    def _minimize(
+        self, problem: LassoProblem, alpha: float, X0: NDArray[np.float64] | None
+    ) -> Minimum:
+        raise NotImplementedError(f"{type(self).__name__} must implement _minimize")
+
+    # --- the family's common part
+
+    def _new_problem(self, A: Operator, Y: NDArray[np.float64]) -> LassoProblem:
+        check_positive("tol", self.tol)
+        if not (isinstance(self.max_iter, int | np.integer) and self.max_iter > 0):
+            raise ValueError(f"max_iter={self.max_iter!r} must be an integer > 0.")
+        if isinstance(self.alpha, str):
+            if self.alpha not in ("noise", "cv"):
+                raise ValueError(f'alpha={self.alpha!r} must be a number, "noise" or "cv".')
+        else:
+            check_positive("alpha", self.alpha)
+        return self._problem_type(A, Y, self.positive)
+
+    def _solve(
+        self,
+        A: Operator,
+        y: NDArray[np.float64],
+        noise_std: float | None,
+        x0: NDArray[np.float64] | None,
+    ) -> LassoSolution:
+        problem = self._new_problem(A, y[None])
+        X0 = None if x0 is None else self._feasible(x0)[None]
+        n_iter = 0
+        if self.alpha == "noise" and noise_std is None:
+            noise_std, X0, n_iter = self._scaled_lasso(problem, X0)
+        alpha = self._choose_alpha(problem, noise_std)
+        found = self._minimum(problem, alpha, X0)
+        gap = float(found.dual_gap[0])
+        return LassoSolution(
+            coef=self._estimates(problem, found)[0],
+            n_iter=n_iter + found.n_iter,
+            noise_std=noise_std,
+            alpha=alpha,
+            dual_gap=gap,
+            converged=bool(gap <= problem.allowed_gap(self.tol)[0]),
+            message=self._late(problem, found),
+        )
+
+    def _decode(self, A: Operator, Y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Solve for all rows of Y at the alpha of ``fit``."""
+        problem = self._new_problem(A, Y)
+        found = self._minimum(problem, self.alpha_, None)
+        if (found.dual_gap > problem.allowed_gap(self.tol)).any():
+            self._warn(self._late(problem, found))
+        return self._estimates(problem, found)
+
+    def _minimum(
+        self, problem: LassoProblem, alpha: float, X0: NDArray[np.float64] | None
+    ) -> Minimum:
+        """Minimise, answering at once for the right-hand sides whose solution is zero."""
+        k = len(problem.Y)
+        todo = np.flatnonzero(alpha < problem.alpha_max())
+        if len(todo) == k:
+            with blas_for(k * problem.m * problem.d):
+                return self._minimize(problem, alpha, X0)
+        coef, gap = np.zeros((k, problem.d)), np.zeros(k)
+        if len(todo) == 0:
+            return Minimum(coef, gap, 0)
+        rest = self._problem_type(problem.A, problem.Y[todo], problem.positive)
+        found = self._minimize(rest, alpha, None if X0 is None else X0[todo])
+        coef[todo], gap[todo] = found.coef, found.dual_gap
+        return Minimum(coef, gap, found.n_iter)
+
+    def _choose_alpha(self, problem: LassoProblem, noise_std: float | None) -> float:
+        if self.alpha == "cv":
+            return self._held_out_alpha(problem)
+        if self.alpha == "noise":
+            assert noise_std is not None
+            alpha = alpha_from_noise(noise_std, problem.column_norms, problem.m)
+            return max(alpha, _ALPHA_FLOOR * float(problem.alpha_max()[0]))
+        return float(self.alpha)
+
+    def _scaled_lasso(
+        self, problem: LassoProblem, X0: NDArray[np.float64] | None
+    ) -> tuple[float, NDArray[np.float64] | None, int]:
+        """Estimate the noise: alternate noise_std = ||y - A x|| / sqrt(m) and the Lasso in x.
+
+        Both steps descend on ||y - A x||^2 / (2 m s) + s / 2 + a ||x||_1, convex in (x, s).
+        """
+        y, m = problem.Y[0], problem.m
+        unit = alpha_from_noise(1.0, problem.column_norms, m)
+        floor = _ALPHA_FLOOR * float(problem.alpha_max()[0])
+        noise_std = float(np.linalg.norm(y) / np.sqrt(m))
+        n_iter = 0
+        for _ in range(50):
+            found = self._minimum(problem, max(noise_std * unit, floor), X0)
+            X0, n_iter = found.coef, n_iter + found.n_iter
+            last = noise_std
+            noise_std = float(np.linalg.norm(y - problem.A.matvec(X0[0])) / np.sqrt(m))
+            if abs(last - noise_std) <= 1e-3 * last:
+                break
+        return noise_std, X0, n_iter
+
+    def _held_out_alpha(self, problem: LassoProblem, n_folds: int = 5) -> float:
+        """Return the alpha whose solutions predict held-out measurements best."""
+        y, m = problem.Y[0], problem.m
+        if m < 2 * n_folds:
+            raise ValueError(
+                f'alpha="cv" splits {m} measurements in {n_folds} folds, which needs at least '
+                f'{2 * n_folds}; pass a number or "noise".'
+            )
+        # m P(x) grows with the measurements; the same alpha means the same penalty per row.
+        alphas = float(problem.alpha_max()[0]) * np.geomspace(1, 1e-3, 20)
+        order = np.random.default_rng(0).permutation(m)
+        error = np.zeros(len(alphas))
+        for test in np.array_split(order, n_folds):
+            train = np.setdiff1d(order, test)
+            fold = self._problem_type(RowSubset(problem.A, train), y[None, train], self.positive)
+            coefs = self._path(fold, alphas).coefs
+            error += ((problem.A.matmat(coefs.T)[test] - y[test, None]) ** 2).sum(axis=0)
+        return float(alphas[error.argmin()])
+
+    def _path(self, problem: LassoProblem, alphas: NDArray[np.float64]) -> LassoPath:
+        coefs, gaps = [], []
+        X0: NDArray[np.float64] | None = None
+        for alpha in alphas:
+            found = self._minimum(problem, float(alpha), X0)
+            X0 = found.coef
+            coefs.append(found.coef[0])
+            gaps.append(found.dual_gap[0])
+        return LassoPath(alphas, np.array(coefs), np.array(gaps))
+
+    def _estimates(self, problem: LassoProblem, found: Minimum) -> NDArray[np.float64]:
+        if not self.debias:
+            return found.coef
+        return np.array(
+            [debiased(problem.A, y, x, problem.column_norms) for y, x in zip(problem.Y, found.coef)]
+        )
+
+    def _feasible(self, x0: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.maximum(x0, 0.0) if self.positive else x0
+
+    def _late(self, problem: LassoProblem, found: Minimum) -> str:
+        relative = found.dual_gap / np.maximum(problem.allowed_gap(1.0), np.finfo(float).tiny)
+        return (
+            f"stopped after {found.n_iter} iterations at relative duality gap "
+            f"{relative.max():.1e} > tol={self.tol:.1e}; raise max_iter or tol."
+        )

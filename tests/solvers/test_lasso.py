@@ -1,0 +1,301 @@
+"""The Lasso family: right answers, honest certificates, and the choice of alpha."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso, lasso_path
+
+import solvers
+from solvers.lasso import alpha_from_noise, certify
+from solvers.operators import as_operator
+from sparse_secagg import CountSketchEncoder, HadamardEncoder
+from tests.solvers.problems import lasso_gap, lasso_objective, sparse_problem
+
+OURS = ["ista", "fista", "working_set"]
+FAMILY = [*OURS, "sklearn_lasso"]
+ADAPTERS = [name for name in ("celer", "skglm") if name in solvers.names()]
+
+
+def operators(d=400, m=120):
+    """Return each kind of operator, with the same matrix as a float64 array."""
+    A = sparse_problem(m=m, d=d)[0]
+    thinned = np.where(np.abs(A) > 0.1, A, 0.0)
+    sketch = CountSketchEncoder(n_components=m, n_rows=8, random_state=0).fit_dimension(d)
+    hadamard = HadamardEncoder(n_components=m, random_state=0).fit_dimension(d)
+    kinds = {
+        "dense": A,
+        "fortran": np.asfortranarray(A),
+        "float32": A.astype(np.float32),
+        "csc": sp.csc_array(thinned),
+        "count_sketch": sketch.operator_,
+        "hadamard": hadamard.operator_,
+    }
+    return {
+        kind: (op, np.asarray(as_operator(op).toarray(), np.float64)) for kind, op in kinds.items()
+    }
+
+
+OPERATORS = operators()
+
+
+def measurements(dense, noise=0.02, seed=3):
+    rng = np.random.default_rng(seed)
+    x = np.zeros(dense.shape[1])
+    x[rng.choice(len(x), 8, replace=False)] = rng.standard_normal(8)
+    return dense @ x + noise * rng.standard_normal(len(dense))
+
+
+def alpha_max(dense, y):
+    return np.abs(dense.T @ y).max() / len(y)
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.1, 0.02])
+@pytest.mark.parametrize("kind", OPERATORS)
+@pytest.mark.parametrize("name", FAMILY)
+def test_objective_is_that_of_scikit_learn_and_the_gap_is_certified(name, kind, fraction):
+    op, dense = OPERATORS[kind]
+    tol = 1e-6 if kind == "float32" else 1e-8
+    y = measurements(dense)
+    alpha = fraction * alpha_max(dense, y)
+    with warnings.catch_warnings():
+        # scikit-learn on float32 works in float32, and says so when it cannot go on
+        warnings.simplefilter("ignore" if name == "sklearn_lasso" else "error", ConvergenceWarning)
+        solver = solvers.get(name, alpha=alpha, tol=tol, max_iter=20_000).fit(op, y)
+    unit = y @ y / (2 * len(y))
+    best = Lasso(alpha=alpha, tol=1e-14, max_iter=100_000, fit_intercept=False).fit(dense, y).coef_
+    found = lasso_objective(dense, y, solver.coef_, alpha)
+    assert abs(found - lasso_objective(dense, y, best, alpha)) <= tol * unit
+    gap = lasso_gap(dense, y, solver.coef_, alpha)
+    assert gap <= tol * unit * (1 + 1e-6) + 1e-14 * unit
+    # the certificate may keep a better dual point than the referee's, never claim more than true
+    assert solver.dual_gap_ <= tol * unit
+    assert found - solver.dual_gap_ <= lasso_objective(dense, y, best, alpha) + 1e-13 * unit
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_adapters_of_other_packages_reach_the_tolerance(name):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    alpha = 0.1 * alpha_max(dense, y)
+    solver = solvers.get(name, alpha=alpha, tol=1e-7).fit(op, y)
+    assert lasso_gap(dense, y, solver.coef_, alpha) <= 1e-7 * (y @ y) / (2 * len(y))
+
+
+@pytest.mark.parametrize("kind", ["dense", "csc", "count_sketch", "hadamard"])
+@pytest.mark.parametrize("name", FAMILY)
+def test_positive_solutions_match_scikit_learn(name, kind):
+    op, dense = OPERATORS[kind]
+    y = measurements(dense)
+    alpha = 0.05 * alpha_max(dense, y)
+    solver = solvers.get(name, alpha=alpha, tol=1e-8, positive=True).fit(op, y)
+    model = Lasso(alpha=alpha, tol=1e-13, max_iter=100_000, fit_intercept=False, positive=True)
+    best = model.fit(dense, y).coef_
+    unit = y @ y / (2 * len(y))
+    assert (solver.coef_ >= 0).all()
+    difference = lasso_objective(dense, y, solver.coef_, alpha) - lasso_objective(
+        dense, y, best, alpha
+    )
+    assert abs(difference) <= 1e-8 * unit
+    assert lasso_gap(dense, y, solver.coef_, alpha, positive=True) <= 1.001e-8 * unit
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.02])
+@pytest.mark.parametrize("fraction", [0.3, 0.03, 0.003])
+def test_working_set_on_supports_as_large_as_the_number_of_measurements(fraction, noise):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((100, 1000)) / 10
+    y = A[:, :10].sum(axis=1) + noise * rng.standard_normal(100)
+    alpha = fraction * alpha_max(A, y)
+    solver = solvers.get("working_set", alpha=alpha, tol=1e-9).fit(A, y)
+    assert lasso_gap(A, y, solver.coef_, alpha) <= 1.001e-9 * (y @ y) / 200
+
+
+@pytest.mark.parametrize("kind", ["dense", "csc"])
+@pytest.mark.parametrize("name", FAMILY)
+def test_degenerate_columns_do_no_harm(name, kind):
+    A = sparse_problem()[0]
+    A[:, 10] = A[:, 3]
+    A[:, 11] = -A[:, 3]
+    A[:, 20:30] = 0
+    A[:, 40] *= 1e-6
+    y = measurements(A)
+    alpha = 0.05 * alpha_max(A, y)
+    solver = solvers.get(name, alpha=alpha, tol=1e-7)
+    solver.fit(A if kind == "dense" else sp.csc_array(A), y)
+    assert lasso_gap(A, y, solver.coef_, alpha) <= 1.001e-7 * (y @ y) / (2 * len(y))
+    assert not solver.coef_[20:30].any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    m=st.integers(1, 30),
+    d=st.integers(1, 40),
+    fraction=st.floats(1e-3, 1.5),
+    seed=st.integers(0, 2**32 - 1),
+    sparse=st.booleans(),
+)
+def test_working_set_certifies_whatever_it_is_given(m, d, fraction, seed, sparse):
+    rng = np.random.default_rng(seed)
+    A = rng.integers(-2, 3, (m, d)) * rng.choice([0.01, 1.0, 100.0], d)
+    y = rng.standard_normal(m)
+    if not A.any() or not alpha_max(A, y) > 0:
+        return
+    alpha = fraction * alpha_max(A, y)
+    solver = solvers.get("working_set", alpha=alpha, tol=1e-6)
+    solver.fit(sp.csc_array(A) if sparse else A, y)
+    assert lasso_gap(A, y, solver.coef_, alpha) <= 1.001e-6 * (y @ y) / (2 * m)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_alpha_max_returns_zero_at_once(name):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    solver = solvers.get(name, alpha=1.0001 * alpha_max(dense, y)).fit(op, y)
+    assert not solver.coef_.any()
+    assert solver.n_iter_ == 0
+    assert solver.dual_gap_ == 0
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_zero_measurements_give_zero(name):
+    A = OPERATORS["dense"][0]
+    assert not solvers.get(name).fit(A, np.zeros(len(A)), noise_std=0.1).coef_.any()
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_stopping_early_warns_and_returns_the_true_gap(name):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    alpha = 0.01 * alpha_max(dense, y)
+    solver = solvers.get(name, alpha=alpha, tol=1e-12, max_iter=2)
+    with pytest.warns(ConvergenceWarning, match="raise max_iter or tol"):
+        solver.fit(op, y)
+    assert np.isfinite(solver.coef_).all()
+    assert solver.dual_gap_ > 1e-12 * (y @ y) / (2 * len(y))
+    gap = lasso_gap(dense, y, solver.coef_, alpha)
+    assert solver.dual_gap_ <= gap * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_warm_start_at_the_solution_costs_less(name):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    solver = solvers.get(name, alpha=0.05 * alpha_max(dense, y), tol=1e-9)
+    cold = solver.fit(op, y).n_iter_
+    x = solver.coef_
+    solver.fit(op, y, x0=x)
+    assert solver.n_iter_ < cold
+    np.testing.assert_allclose(solver.coef_, x, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["working_set", "fista"])
+def test_path_matches_scikit_learn(name):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    path = solvers.get(name, tol=1e-8).path(op, y, n_alphas=8, eps=0.02)
+    _, coefs, _ = lasso_path(dense, y, alphas=path.alphas, tol=1e-12, max_iter=100_000)
+    for alpha, ours, theirs in zip(path.alphas, path.coefs, coefs.T):
+        difference = lasso_objective(dense, y, ours, alpha) - lasso_objective(
+            dense, y, theirs, alpha
+        )
+        assert difference <= 1e-8 * (y @ y) / (2 * len(y))
+
+
+# --- alpha
+
+
+def test_alpha_from_the_noise_is_the_stated_formula():
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    solver = solvers.get("working_set").fit(op, y, noise_std=0.02)
+    m, d = dense.shape
+    expected = 0.02 * np.sqrt(2 * np.log(d)) * np.linalg.norm(dense, axis=0).max() / m
+    assert solver.alpha_ == pytest.approx(expected, rel=1e-12)
+    assert solver.noise_std_ == 0.02
+
+
+def test_alpha_from_the_noise_exceeds_what_noise_alone_correlates():
+    rng = np.random.default_rng(0)
+    A = OPERATORS["dense"][1]
+    alpha = alpha_from_noise(1.0, np.linalg.norm(A, axis=0), len(A))
+    noise = rng.standard_normal((2000, len(A)))
+    selected = np.abs(noise @ A).max(axis=1) / len(A) > alpha
+    assert selected.mean() < 0.5
+
+
+@pytest.mark.parametrize("name", ["working_set", "fista"])
+def test_unknown_noise_is_estimated_by_the_scaled_lasso(name):
+    A, y, _, noise = sparse_problem(m=400, d=600, s=5, noise=0.05)
+    solver = solvers.get(name).fit(A, y)
+    # the fixed point of the scaled Lasso
+    residual = y - A @ solver.coef_
+    assert solver.noise_std_ == pytest.approx(np.linalg.norm(residual) / np.sqrt(400), rel=5e-3)
+    assert solver.noise_std_ == pytest.approx(noise, rel=0.5)
+    norms = np.linalg.norm(A, axis=0)
+    assert solver.alpha_ == pytest.approx(alpha_from_noise(solver.noise_std_, norms, 400))
+
+
+def test_zero_noise_recovers_the_signal():
+    A, y, x, _ = sparse_problem(noise=0.0)
+    solver = solvers.get("working_set", tol=1e-12).fit(A, y, noise_std=0.0)
+    np.testing.assert_allclose(solver.coef_, x, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["dense", "count_sketch"])
+def test_cv_predicts_held_out_measurements_nearly_as_well_as_the_best_alpha(kind):
+    op, dense = OPERATORS[kind]
+    y = measurements(dense, noise=0.1)
+    fresh = measurements(dense, noise=0.0)  # same x, no noise
+    chosen = solvers.get("working_set", alpha="cv").fit(op, y)
+    grid = solvers.get("working_set").path(op, y)
+    errors = np.sum((grid.coefs @ dense.T - fresh) ** 2, axis=1)
+    assert np.sum((dense @ chosen.coef_ - fresh) ** 2) <= 2 * errors.min()
+
+
+def test_cv_needs_enough_measurements():
+    with pytest.raises(ValueError, match="needs at least 10"):
+        solvers.get("working_set", alpha="cv").fit(np.eye(4), np.ones(4))
+
+
+@pytest.mark.parametrize("bad", [{"alpha": -1.0}, {"alpha": "often"}, {"tol": 0}, {"max_iter": 0}])
+def test_bad_parameters_are_named(bad):
+    A, y, *_ = sparse_problem()
+    with pytest.raises(ValueError, match=f"{next(iter(bad))}="):
+        solvers.get("working_set", **bad).fit(A, y)
+
+
+# --- batches
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+@pytest.mark.parametrize("same_support", [True, False])
+def test_a_batch_is_certified_row_by_row(kind, same_support):
+    op, dense = OPERATORS[kind]
+    Y = np.stack([measurements(dense, seed=0 if same_support else k) for k in range(6)])
+    Y += 0.01 * np.random.default_rng(0).standard_normal(Y.shape)
+    alpha = 0.05 * alpha_max(dense, Y[0])
+    tol = 1e-6 if kind == "float32" else 1e-8
+    X = solvers.get("working_set", alpha=alpha, tol=tol).fit(op, Y[0]).decode(Y)
+    for x, y in zip(X, Y):
+        assert lasso_gap(dense, y, x, alpha) <= 1.001 * tol * (y @ y) / (2 * len(y))
+
+
+# --- certificate
+
+
+def test_the_certificate_is_the_gap_of_the_definition():
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    x = np.random.default_rng(0).standard_normal(dense.shape[1]) * 0.01
+    alpha = 0.1 * alpha_max(dense, y)
+    found = certify(as_operator(op), y, x, alpha)
+    assert found.primal == pytest.approx(lasso_objective(dense, y, x, alpha))
+    assert found.gap <= lasso_gap(dense, y, x, alpha) * (1 + 1e-12)
+    u = found.scale * (y - dense @ x)
+    assert np.abs(dense.T @ u).max() <= len(y) * alpha * (1 + 1e-12)
+    assert found.dual == pytest.approx((y @ y - np.sum((y - u) ** 2)) / (2 * len(y)))

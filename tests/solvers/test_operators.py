@@ -1,0 +1,67 @@
+"""Operators: products, columns and precision."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import aslinearoperator
+
+from solvers.operators import RowSubset, as_operator
+
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((30, 70)) * (RNG.random((30, 70)) < 0.5)
+KINDS = {
+    "dense": A,
+    "fortran": np.asfortranarray(A),
+    "strided": np.repeat(A, 2, axis=1)[:, ::2],
+    "csr": sp.csr_array(A),
+    "products": aslinearoperator(A),
+    "rows": RowSubset(as_operator(np.vstack([A, A])), np.arange(30)),
+    "sparse rows": RowSubset(as_operator(sp.csc_array(np.vstack([A, A]))), np.arange(30)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_view_of_a_matrix_agrees(kind):
+    op = as_operator(KINDS[kind])
+    x, y = RNG.standard_normal(70), RNG.standard_normal(30)
+    X, Y = RNG.standard_normal((70, 3)), RNG.standard_normal((30, 3))
+    J = [5, 2, 69]
+    np.testing.assert_allclose(op.matvec(x), A @ x)
+    np.testing.assert_allclose(op.rmatvec(y), A.T @ y)
+    np.testing.assert_allclose(op.matmat(X), A @ X)
+    np.testing.assert_allclose(op.rmatmat(Y), A.T @ Y)
+    np.testing.assert_allclose(op.columns(J), A[:, J])
+    assert op.columns(J).flags.f_contiguous
+    np.testing.assert_allclose(op.sparse_columns(J).toarray(), A[:, J])
+    np.testing.assert_allclose(op.submatrix(J).matvec([1, 2, 3]), A[:, J] @ [1, 2, 3])
+    np.testing.assert_allclose(op.gram(J, [1, 2]), A[:, J].T @ A[:, [1, 2]])
+    np.testing.assert_allclose(op.column_norms(), np.linalg.norm(A, axis=0))
+    np.testing.assert_allclose(op.toarray(), A)
+
+
+def test_float32_storage_gives_float64_products_of_float64_vectors(monkeypatch):
+    monkeypatch.setattr("solvers.operators._CONVERTED", 100)  # many blocks
+    stored = A.astype(np.float32)
+    op = as_operator(stored)
+    y = RNG.standard_normal(30)
+    exact = stored.astype(np.float64).T @ y
+    np.testing.assert_allclose(op.rmatvec(y), exact, rtol=0, atol=1e-13)
+    fast = op.rmatvec(y.astype(np.float32))
+    assert fast.dtype == np.float32
+    assert np.abs(fast - exact).max() > 1e-9
+
+
+def test_small_work_runs_on_one_blas_thread_and_the_limit_is_lifted():
+    from threadpoolctl import threadpool_info
+
+    from solvers._blas import WORTH_THREADS, blas_for
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    with blas_for(1), blas_for(1):
+        assert set(threads()) == {1}
+    assert threads() == before
+    with blas_for(2 * WORTH_THREADS):
+        assert threads() == before
