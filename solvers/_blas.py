@@ -18,6 +18,10 @@ from threadpoolctl import ThreadpoolController
 #: Multiplications below which one thread does the work: about 2 ms.
 WORTH_THREADS = 2e7
 
+#: A pass over a matrix reads each number once, from memory: so many times slower than a product
+#: of small matrices.
+MEMORY_BOUND = 20
+
 _lock = threading.Lock()
 _depth = 0
 _limiter: Any = None

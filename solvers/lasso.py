@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from solvers._blas import blas_for
+from solvers._blas import MEMORY_BOUND, blas_for
 from solvers.base import Solution, Solver, check_positive, refuse_nonfinite
 from solvers.operators import DenseOperator, Operator, RowSubset
 
@@ -173,7 +173,7 @@ class LassoProblem:
         """
         if self.stores_float32 and not exact:
             R = R.astype(np.float32)
-        with blas_for(len(R) * self.m * self.d):
+        with blas_for(len(R) * self.m * self.d * MEMORY_BOUND):
             if len(R) == 1:
                 return np.asarray(self.A.rmatvec(R[0]), dtype=np.float64)[None]
             return np.ascontiguousarray(self.A.rmatmat(R.T).T, dtype=np.float64)
@@ -368,7 +368,7 @@ class LassoSolver(Solver):
         k = len(problem.Y)
         todo = np.flatnonzero(alpha < problem.alpha_max())
         if len(todo) == k:
-            with blas_for(k * problem.m * problem.d):
+            with blas_for(k * problem.m * problem.d * MEMORY_BOUND):
                 return self._minimize(problem, alpha, X0)
         coef, gap = np.zeros((k, problem.d)), np.zeros(k)
         if len(todo) == 0:
