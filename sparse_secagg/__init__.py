@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
+    from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,8 @@ _HOME = {
     "InfeasibleError": "exceptions",
     "PrivacyWarning": "exceptions",
     "plan": "planner",
+    "IdealSecAgg": "secagg",
+    "MaskedSecAgg": "secagg",
 }
 
 __all__ = [
@@ -43,8 +46,10 @@ __all__ = [
     "DiscreteGaussian",
     "GaussianEncoder",
     "HadamardEncoder",
+    "IdealSecAgg",
     "IdentityEncoder",
     "InfeasibleError",
+    "MaskedSecAgg",
     "PrivacyWarning",
     "Skellam",
     "plan",

@@ -1,0 +1,43 @@
+"""What can go wrong in secure aggregation. No exception carries a partial sum or a secret."""
+
+from __future__ import annotations
+
+
+class BelowThresholdError(RuntimeError):
+    """Too few clients are left: the round ends, and nothing of it is revealed."""
+
+
+class InvalidMessageError(ValueError):
+    """A client sent something that the protocol does not allow.
+
+    Attributes
+    ----------
+    client : int
+        The client at fault: its row in the cohort.
+    reason : str
+        What was wrong.
+    remedy : str
+        What to do about it.
+    """
+
+    def __init__(
+        self,
+        client: int,
+        reason: str,
+        remedy: str = "Drop it, or pass on_invalid='exclude' to go on without it.",
+    ) -> None:
+        super().__init__(f"client {client} {reason}. {remedy}")
+        self.client = client
+        self.reason = reason
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.client, self.reason, self.remedy)
+
+
+class ReuseError(ValueError):
+    """A round id, a seed or a one-time object was about to be used twice."""
+
+
+class ServerFaultError(RuntimeError):
+    """The server asked a client for something an honest client refuses: the round ends."""

@@ -1,0 +1,247 @@
+"""Secure aggregation by pairwise masks: keys, shares, masked vectors, unmasking.
+
+Bonawitz et al.'s protocol against a semi-honest server, on the complete graph or on a random
+k-regular one (Bell et al.). Clients and server are objects that exchange bytes; this module runs
+them all in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from sparse_secagg.public_randomness import resolve_seed
+from sparse_secagg.secagg.client import Client
+from sparse_secagg.secagg.dropouts import Dropouts, resolve_dropouts
+from sparse_secagg.secagg.errors import InvalidMessageError
+from sparse_secagg.secagg.graph import complete_graph, regular_graph
+from sparse_secagg.secagg.ideal import check_cohort
+from sparse_secagg.secagg.keys import RoundId, key_pair_type
+from sparse_secagg.secagg.modular import check_messages
+from sparse_secagg.secagg.result import AggregationResult
+from sparse_secagg.secagg.server import Server
+from sparse_secagg.secagg.setup import STAGES, RoundSetup, Session, resolve_threshold
+from sparse_secagg.secagg.shamir import MAX_SHARES
+from sparse_secagg.secagg.wire import check_modulus
+
+#: What travels from a client to the server: channel(stage, client, data) returns what arrives.
+Channel = Callable[[str, int, bytes], bytes]
+
+
+class MaskedSecAgg(BaseEstimator):
+    """The four-stage protocol with key agreement, secret sharing, masks and recovery.
+
+    Parameters
+    ----------
+    threshold : int, float or None
+        Clients that must be left after every stage: a count, a fraction of the cohort, or None
+        for two thirds. Below it the round raises :class:`BelowThresholdError`.
+    neighbors : int or None
+        Clients that each client shares masks and secrets with; None: all of them.
+    masks : {"x25519", "seeded"}
+        Key agreement: real, or the same algebra with cheap keys that protect nobody, for large
+        simulations.
+    modulus : int
+        M, from 2 to 2^63, a power of two or not.
+    share_threshold : int or None
+        Shares that give a secret. None: the threshold on the complete graph, more than half of the
+        neighbourhood on the regular one.
+    on_invalid : {"raise", "exclude"}
+        Whether a client that breaks the protocol ends the round with
+        :class:`InvalidMessageError`, or is left out and reported.
+    random_state : None, int, RandomState or Generator
+        Public randomness: the regular graph, and dropouts given as a rate. Keys, seeds and shares
+        always come from the operating system.
+
+    Notes
+    -----
+    An instance is a session: it refuses a round id, a public key or a seed it has seen before. A
+    clone is a new session.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import MaskedSecAgg
+    >>> messages = np.array([[1, 9], [2, 9], [3, 9], [4, 9]], dtype=np.uint64)
+    >>> result = MaskedSecAgg(threshold=2, modulus=10).aggregate(messages, dropouts=[3])
+    >>> result.total.tolist(), result.survivors.tolist()
+    ([6, 7], [0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        threshold: float | None = None,
+        neighbors: int | None = None,
+        masks: str = "x25519",
+        modulus: int | None = None,
+        share_threshold: int | None = None,
+        on_invalid: str = "raise",
+        random_state: Any = None,
+    ) -> None:
+        self.threshold = threshold
+        self.neighbors = neighbors
+        self.masks = masks
+        self.modulus = modulus
+        self.share_threshold = share_threshold
+        self.on_invalid = on_invalid
+        self.random_state = random_state
+
+    def aggregate(
+        self,
+        messages: Any,
+        dropouts: Any = None,
+        *,
+        round_id: int | None = None,
+        cohort: ArrayLike | None = None,
+    ) -> AggregationResult:
+        """Run one round and return the sum of the survivors' messages.
+
+        Parameters
+        ----------
+        messages : array of int, shape (n, m), or n arrays of length m
+            One row a client, values in [0, M).
+        dropouts : None, float, sequence, mapping or Dropouts
+            Who leaves before which message. A float is the probability of leaving, at a random
+            stage; a list of clients (or a boolean array) leaves before the masked vector; a
+            mapping from "advertise", "share", "mask", "unmask" to lists says it all.
+        round_id : int, optional
+            A number not used before in this session; None takes the next.
+        cohort : array-like of shape (n,), optional
+            Names of the clients; every round may have others.
+
+        Raises
+        ------
+        BelowThresholdError
+            Too few clients are left. Nothing is returned.
+        InvalidMessageError
+            A client broke the protocol and ``on_invalid="raise"``; its ``client`` says which.
+        ReuseError
+            ``round_id`` was used before.
+        """
+        modulus = check_modulus(self.modulus)
+        rows, faults = check_messages(messages, modulus, self.on_invalid)
+        rng = np.random.default_rng(resolve_seed(self.random_state))
+        leaves = resolve_dropouts(dropouts, len(rows), rng)
+        names = check_cohort(cohort, len(rows))
+        setup = self._setup(rows.shape[0], rows.shape[1], modulus, rng, round_id)
+        server = Server(setup, self._session_of_rounds())
+        clients = {i: Client(i, row, setup) for i, row in enumerate(rows) if i not in faults}
+        traffic = Traffic.none(len(rows))
+        found = run_round(server, clients, leaves, self.on_invalid, traffic=traffic)
+        return AggregationResult(
+            total=server.total(),
+            survivors=server.survivors,
+            payload_up=traffic.payload_up,
+            protocol_up=traffic.protocol_up,
+            payload_down=traffic.payload_down,
+            protocol_down=traffic.protocol_down,
+            cohort=names,
+            excluded={**faults, **found},
+            complaints=tuple(server.complaints),
+            not_private=setup.key_pair.not_private,
+        )
+
+    def _session_of_rounds(self) -> Session:
+        if not hasattr(self, "_session"):
+            self._session = Session()
+        return self._session
+
+    def _setup(
+        self, n: int, length: int, modulus: int, rng: np.random.Generator, number: int | None
+    ) -> RoundSetup:
+        """Check the parameters and, when all is well, claim the round id."""
+        key_pair_type(self.masks)
+        threshold = resolve_threshold(self.threshold, n)
+        if self.neighbors is None:
+            if n > MAX_SHARES:
+                raise ValueError(
+                    f"neighbors=None with {n} clients: the complete graph is for at most "
+                    f"{MAX_SHARES}; pass neighbors=100 or so."
+                )
+            graph, share_threshold = complete_graph(n), threshold
+        else:
+            graph = regular_graph(n, self.neighbors, rng)
+            share_threshold = graph.n_members // 2 + 1
+        if self.share_threshold is not None:
+            share_threshold = self.share_threshold
+            if not 2 <= share_threshold <= graph.n_members:
+                raise ValueError(
+                    f"share_threshold={share_threshold} is not between 2 and the "
+                    f"{graph.n_members} members of a neighbourhood."
+                )
+        round_id: RoundId = self._session_of_rounds().new_round(number)
+        return RoundSetup(
+            round_id, graph, length, modulus, threshold, int(share_threshold), self.masks
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Bytes of every client, counted as messages pass."""
+
+    payload_up: NDArray[np.int64]
+    protocol_up: NDArray[np.int64]
+    payload_down: NDArray[np.int64] = field(repr=False)
+    protocol_down: NDArray[np.int64] = field(repr=False)
+
+    @classmethod
+    def none(cls, n: int) -> Traffic:
+        """Return counters at zero for n clients."""
+        return cls(*(np.zeros(n, dtype=np.int64) for _ in range(4)))
+
+
+def run_round(
+    server: Server,
+    clients: dict[int, Client],
+    dropouts: Dropouts,
+    on_invalid: str = "raise",
+    *,
+    channel: Channel | None = None,
+    traffic: Traffic | None = None,
+) -> dict[int, str]:
+    """Carry the messages of all stages; return the clients left out for an invalid one, and why.
+
+    Parameters
+    ----------
+    server, clients
+        The roles. A client that is missing sends nothing.
+    dropouts : Dropouts
+        Who leaves before which message.
+    on_invalid : {"raise", "exclude"}
+        What to do about a client that breaks the protocol.
+    channel : callable, optional
+        Stands between clients and server: channel(stage, client, data) returns what arrives.
+    traffic : Traffic, optional
+        Counters to add to.
+    """
+    excluded: dict[int, str] = {}
+    for stage in STAGES:
+        absent = dropouts.before(stage)
+        for i in np.flatnonzero(server.alive).tolist():
+            if i not in clients or i in absent:
+                continue
+            incoming = None if stage == STAGES[0] else server.message_for(i).to_bytes()
+            message = clients[i].respond(incoming)
+            data = message.to_bytes()
+            if traffic is not None:
+                traffic.protocol_down[i] += len(incoming or b"")
+                traffic.payload_up[i] += message.payload_bytes
+                traffic.protocol_up[i] += len(data) - message.payload_bytes
+            try:
+                server.receive(i, data if channel is None else channel(stage, i, data))
+            except InvalidMessageError as error:
+                if on_invalid == "raise":
+                    raise
+                excluded[i] = error.reason
+        if server.complaints and on_invalid == "raise":
+            dealer, recipient = server.complaints[0]
+            raise InvalidMessageError(
+                dealer, f"dealt client {recipient} a share that does not open"
+            )
+        server.close_stage()
+    return excluded

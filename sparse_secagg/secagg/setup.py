@@ -1,0 +1,108 @@
+"""What everybody knows about a round before it starts, and what a session remembers of rounds."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from dataclasses import dataclass, field
+
+from sparse_secagg.secagg.errors import ReuseError
+from sparse_secagg.secagg.graph import MaskGraph
+from sparse_secagg.secagg.keys import KeyPair, RoundId, key_pair_type
+
+#: The four messages of a client, in order. A client may drop out before each of them.
+STAGES = ("advertise", "share", "mask", "unmask")
+
+
+@dataclass(frozen=True)
+class RoundSetup:
+    """The public parameters of one round.
+
+    Attributes
+    ----------
+    round_id : RoundId
+        Session and number.
+    graph : MaskGraph
+        Who shares masks, and secrets, with whom.
+    length, modulus : int
+        Messages are in Z_M^m.
+    threshold : int
+        Clients that must be left after each stage.
+    share_threshold : int
+        Shares that give a secret: the threshold on the complete graph.
+    masks : str
+        Name of the key agreement.
+    """
+
+    round_id: RoundId
+    graph: MaskGraph = field(repr=False)
+    length: int
+    modulus: int
+    threshold: int
+    share_threshold: int
+    masks: str = "x25519"
+
+    @property
+    def key_pair(self) -> type[KeyPair]:
+        """The key agreement."""
+        return key_pair_type(self.masks)
+
+
+class Session:
+    """Rounds between one server and its changing cohorts: nothing in it is used twice.
+
+    It remembers round numbers and public keys, none of which is secret.
+    """
+
+    def __init__(self) -> None:
+        self.id = os.urandom(16)
+        self._rounds: set[int] = set()
+        self._keys: set[bytes] = set()
+
+    def new_round(self, number: int | None = None) -> RoundId:
+        """Return the id of a round that has not been; without a number, the next one."""
+        if number is None:
+            number = max(self._rounds, default=-1) + 1
+        if not isinstance(number, numbers.Integral) or not 0 <= number < 1 << 64:
+            raise ValueError(f"round_id={number!r} must be an integer from 0 to 2**64 - 1.")
+        if number in self._rounds:
+            raise ReuseError(
+                f"round_id={number} has been used in this session: masks made for it would cancel "
+                "each other. Leave round_id out, or give each round its own number."
+            )
+        self._rounds.add(int(number))
+        return RoundId(self.id, int(number))
+
+    def claim_keys(self, keys: list[bytes]) -> bool:
+        """Remember public keys; False, and nothing is remembered, if one of them is known."""
+        if len(set(keys)) < len(keys) or not self._keys.isdisjoint(keys):
+            return False
+        self._keys.update(keys)
+        return True
+
+    def __repr__(self) -> str:
+        return f"Session(rounds={len(self._rounds)})"
+
+
+def resolve_threshold(threshold: float | None, n: int) -> int:
+    """Return the number of clients that ``threshold`` asks for: a count, a fraction, or 2/3."""
+    if n < 2:
+        raise ValueError(f"messages come from {n} client; a sum hides nothing with fewer than 2.")
+    if threshold is None:
+        return max(2, math.ceil(2 * n / 3))
+    if isinstance(threshold, numbers.Integral) and not isinstance(threshold, bool):
+        count = int(threshold)
+    elif isinstance(threshold, numbers.Real) and 0 < threshold < 1:
+        count = math.ceil(threshold * n)
+    else:
+        raise ValueError(
+            f"threshold={threshold!r} must be a number of clients, a fraction between 0 and 1, "
+            "or None for two thirds."
+        )
+    if not 2 <= count <= n:
+        raise ValueError(
+            f"threshold={threshold!r} asks for {count} of {n} clients; it must be at least 2, for "
+            "a sum of one client's message is that message, and at most the number of clients."
+        )
+    return count

@@ -1,0 +1,584 @@
+"""The masked protocol: dropouts and thresholds, misbehaviour, reuse, bytes, what reprs reveal."""
+
+import copy
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from sparse_secagg import DiscreteGaussian, IdealSecAgg, MaskedSecAgg
+from sparse_secagg.accounting import ddg_rdp
+from sparse_secagg.secagg import (
+    BelowThresholdError,
+    Dropouts,
+    InvalidMessageError,
+    ReuseError,
+    ServerFaultError,
+    realised_epsilon,
+    survivor_weight,
+    unit_weights,
+)
+from sparse_secagg.secagg.client import Client, ClientSecrets
+from sparse_secagg.secagg.graph import complete_graph, regular_graph
+from sparse_secagg.secagg.keys import RoundId
+from sparse_secagg.secagg.masked import run_round
+from sparse_secagg.secagg.messages import (
+    MASK_KEY,
+    SELF_MASK,
+    AdvertiseKeys,
+    MaskedInput,
+    UnmaskRequest,
+)
+from sparse_secagg.secagg.server import Server
+from sparse_secagg.secagg.setup import STAGES, RoundSetup, Session
+
+N, LENGTH, MODULUS, THRESHOLD = 8, 5, 1000, 5
+NOBODY = Dropouts()
+
+
+def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, number=None):
+    """Return a setup, its server and its clients with random messages."""
+    session = Session() if session is None else session
+    graph = complete_graph(N) if graph is None else graph
+    setup = RoundSetup(
+        session.new_round(number),
+        graph,
+        LENGTH,
+        modulus,
+        threshold,
+        min(threshold, graph.n_members),
+    )
+    rows = np.random.default_rng(0).integers(0, modulus, (graph.n_clients, LENGTH), dtype=np.uint64)
+    clients = {i: Client(i, row, setup) for i, row in enumerate(rows)}
+    return setup, Server(setup, session), clients, rows
+
+
+def flip(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+class TestDropouts:
+    @pytest.mark.parametrize("masks", ["x25519", "seeded"])
+    @pytest.mark.parametrize("stage", STAGES)
+    @pytest.mark.parametrize("left", [THRESHOLD - 1, THRESHOLD, THRESHOLD + 1])
+    def test_abort_below_the_threshold_and_exact_from_it_on(self, stage, left, masks):
+        rows = np.random.default_rng(1).integers(0, MODULUS, (N, LENGTH), dtype=np.uint64)
+        gone = list(range(0, 2 * (N - left), 2)) if left > N // 2 else list(range(N - left))
+        secagg = MaskedSecAgg(THRESHOLD, masks=masks, modulus=MODULUS)
+        if left < THRESHOLD:
+            with pytest.raises(BelowThresholdError, match=f"{stage!r}.*threshold of 5"):
+                secagg.aggregate(rows, {stage: gone})
+            return
+        result = secagg.aggregate(rows, {stage: gone})
+        kept = np.arange(N) if stage == "unmask" else np.setdiff1d(np.arange(N), gone)
+        assert result.survivors.tolist() == kept.tolist()
+        assert result.total.tolist() == (rows[kept].sum(axis=0) % MODULUS).tolist()
+
+    def test_at_all_stages_at_once(self):
+        rows = np.random.default_rng(2).integers(0, MODULUS, (N + 4, LENGTH), dtype=np.uint64)
+        dropouts = {"advertise": [0, 5], "share": [1, 6], "mask": [2, 7], "unmask": [3]}
+        result = MaskedSecAgg(THRESHOLD, modulus=MODULUS).aggregate(rows, dropouts)
+        assert result.survivors.tolist() == [3, 4, 8, 9, 10, 11]
+        ideal = IdealSecAgg(modulus=MODULUS, threshold=THRESHOLD).aggregate(rows, dropouts)
+        assert result.total.tolist() == ideal.total.tolist()
+
+    def test_a_partial_sum_is_never_there(self):
+        """The server that aborts has no total to give, at any time."""
+        _, server, clients, _ = make_round()
+        with pytest.raises(RuntimeError, match="no sum yet"):
+            server.total()
+        with pytest.raises(BelowThresholdError):
+            run_round(server, clients, Dropouts(unmask=(0, 1, 2, 3)))
+        with pytest.raises(RuntimeError, match="no sum yet"):
+            server.total()
+
+    def test_regular_graph(self):
+        rows = np.random.default_rng(3).integers(0, 2**16, (60, 10), dtype=np.uint64)
+        secagg = MaskedSecAgg(30, neighbors=20, masks="seeded", modulus=2**16, random_state=0)
+        for rate in (0.0, 0.1, 0.2):
+            result = secagg.aggregate(rows, rate)
+            assert np.array_equal(result.total, rows[result.survivors].sum(axis=0) % 2**16)
+        with pytest.raises(BelowThresholdError, match="share_threshold=11"):
+            secagg.aggregate(rows, {"unmask": range(30)})
+
+    def test_survivors_that_fall_apart_end_the_round(self):
+        """On a ring, two dropped clients leave two arcs, and each arc's sum would show."""
+        graph = regular_graph(8, 2, np.random.default_rng(0))
+        a = 0
+        b = next(i for i in range(8) if i not in graph.members[a])
+        setup, server, clients, _ = make_round(graph=graph, threshold=2)
+        assert setup.share_threshold == 2
+        with pytest.raises(BelowThresholdError, match="fallen apart"):
+            run_round(server, clients, Dropouts(mask=(a, b)))
+
+    def test_forms_of_the_argument(self):
+        rows = np.ones((N, 1), dtype=int)
+        secagg = MaskedSecAgg(2, masks="seeded", modulus=MODULUS)
+        mask = np.zeros(N, dtype=bool)
+        mask[[1, 3]] = True
+        forms = [[1, 3], (3, 1, 1), {1, 3}, np.array([1, 3]), mask, {"mask": [1, 3]}]
+        for form in [*forms, Dropouts(mask=(1, 3))]:
+            assert secagg.aggregate(rows, form).survivors.tolist() == [0, 2, 4, 5, 6, 7]
+        for nobody in (None, [], {}, 0.0, np.zeros(N, dtype=bool)):
+            assert secagg.aggregate(rows, nobody).n_survivors == N
+
+    @pytest.mark.parametrize(
+        "dropouts", [[N], [-1], {"later": [0]}, 3, 1.5, "mask", [0.5], float("nan"), [[0]]]
+    )
+    def test_other_forms_are_refused(self, dropouts):
+        with pytest.raises(ValueError, match="dropouts"):
+            MaskedSecAgg(2, modulus=MODULUS).aggregate(np.ones((N, 1), int), dropouts)
+
+    def test_a_rate_drops_that_share_of_clients_evenly_over_the_stages(self):
+        drawn = Dropouts.draw(0.2, 10_000, np.random.default_rng(0))
+        counts = [len(drawn.before(stage)) for stage in STAGES]
+        assert all(abs(count - 500) < 5 * np.sqrt(500) for count in counts)
+
+
+class TestPrivacyCharged:
+    def epsilon(self, dropouts, colluders=()):
+        rows = np.zeros((20, 2), dtype=int)
+        result = MaskedSecAgg(4, masks="seeded", modulus=4).aggregate(rows, dropouts)
+
+        def curve(orders, n_shares):
+            return ddg_rdp(
+                orders, n_clients=n_shares, gamma=0.01, sigma=1.0, clip_norm=10.0, dim=256
+            )
+
+        return realised_epsilon(result, curve, 1e-5, colluders)
+
+    def test_grows_with_every_dropout_and_every_colluder(self):
+        by_dropouts = [self.epsilon(list(range(k))) for k in (0, 1, 2, 5, 10, 16)]
+        assert np.all(np.diff(by_dropouts) > 0)
+        by_colluders = [self.epsilon(None, range(k)) for k in (0, 1, 2, 5, 10, 16)]
+        assert by_colluders == pytest.approx(by_dropouts)
+        assert self.epsilon(None, range(20)) == np.inf
+
+    def test_noise_that_arrived_counts_though_its_client_left_later(self):
+        assert self.epsilon({"unmask": [0, 1]}) == self.epsilon(None)
+        assert self.epsilon({"advertise": [0], "share": [1]}) == self.epsilon([0, 1])
+
+    def test_dropped_colluders_are_not_subtracted_twice(self):
+        assert self.epsilon([0, 1], colluders=[1, 2]) == self.epsilon([0, 1, 2])
+
+    def test_takes_a_mechanism(self):
+        mechanism = DiscreteGaussian(epsilon=1.0, clip_norm=1.0, n_bits=16)
+        mechanism.calibrate(n_clients=40, dim=64)
+        rows = np.zeros((40, 2), dtype=int)
+        secagg = IdealSecAgg(modulus=4)
+        full = realised_epsilon(secagg.aggregate(rows), mechanism.rdp, mechanism.delta)
+        half = realised_epsilon(secagg.aggregate(rows, range(20)), mechanism.rdp, mechanism.delta)
+        assert full <= 1.0 < half
+
+
+class TestMisbehaviour:
+    def attacked(self, attack, on_invalid, dropouts=NOBODY):
+        _, server, clients, rows = make_round()
+        excluded = run_round(server, clients, dropouts, on_invalid, channel=attack)
+        return server, excluded, rows
+
+    @pytest.mark.parametrize("stage", STAGES)
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda data: b"",
+            lambda data: data[:-1],
+            lambda data: data + b"\0",
+            lambda data: flip(data, 0),
+            lambda data: flip(data, 8 * 20),
+            lambda data: flip(data, 8 * 26),
+        ],
+        ids=["empty", "short", "long", "kind", "round", "sender"],
+    )
+    def test_a_malformed_message_names_its_sender_and_the_round_goes_on(self, stage, damage):
+        def attack(at, client, data):
+            return damage(data) if (at, client) == (stage, 3) else data
+
+        with pytest.raises(InvalidMessageError, match=f"client 3 .*{stage}") as caught:
+            self.attacked(attack, "raise")
+        assert caught.value.client == 3
+        server, excluded, rows = self.attacked(attack, "exclude")
+        assert list(excluded) == [3]
+        kept = range(N) if stage == "unmask" else [i for i in range(N) if i != 3]
+        assert server.survivors.tolist() == list(kept)
+        assert np.array_equal(server.total(), rows[list(kept)].sum(axis=0) % MODULUS)
+
+    def test_every_flipped_bit_of_a_revealed_share_is_noticed(self):
+        """Exhaustive over the bits of one client's last message, header and flags included."""
+        _, server, clients, rows = make_round()
+
+        def attack(stage, client, data):
+            if (stage, client) == ("unmask", 2):
+                for bit in range(8 * len(data)):
+                    with pytest.raises(InvalidMessageError, match="client 2 "):
+                        server.receive(2, flip(data, bit))
+            return data
+
+        run_round(server, clients, Dropouts(mask=(5,)), channel=attack)
+        assert np.array_equal(server.total(), np.delete(rows, 5, axis=0).sum(axis=0) % MODULUS)
+
+    def test_a_false_share_costs_its_sender_its_say_and_not_the_sum(self):
+        def attack(stage, client, data):
+            return flip(data, 8 * len(data) - 5) if (stage, client) == ("unmask", 2) else data
+
+        server, excluded, rows = self.attacked(attack, "exclude", Dropouts(mask=(5,)))
+        assert list(excluded) == [2]
+        assert "not the one it was dealt" in excluded[2]
+        assert np.array_equal(server.total(), np.delete(rows, 5, axis=0).sum(axis=0) % MODULUS)
+
+    def test_false_shares_that_leave_fewer_than_the_threshold_end_the_round(self):
+        def attack(stage, client, data):
+            return flip(data, 8 * len(data) - 5) if stage == "unmask" and client < 4 else data
+
+        with pytest.raises(BelowThresholdError):
+            self.attacked(attack, "exclude")
+
+    def test_a_flipped_bit_of_an_encrypted_share_names_the_dealer_and_the_recipient(self):
+        header = 29 + N
+
+        def attack(stage, client, data):
+            return flip(data, 8 * header + 3) if (stage, client) == ("share", 6) else data
+
+        with pytest.raises(InvalidMessageError, match="client 6 dealt client 0 a share") as caught:
+            self.attacked(attack, "raise")
+        assert caught.value.client == 6
+        server, _, rows = self.attacked(attack, "exclude", Dropouts(mask=(6,)))
+        assert server.complaints == [(6, 0)]
+        assert np.array_equal(server.total(), np.delete(rows, 6, axis=0).sum(axis=0) % MODULUS)
+
+    @pytest.mark.parametrize(("kind", "dropouts"), [(0, Dropouts()), (1, Dropouts(mask=(6,)))])
+    def test_shares_of_another_secret_than_announced_are_noticed(self, kind, dropouts):
+        """The dealer deals consistently, with right tags, but not what it committed itself to."""
+        _, server, clients, _ = make_round()
+        messages = clients[6].respond  # advertises with the announced secrets
+
+        def respond(incoming=None):
+            if incoming is not None and clients[6]._stage == 1:
+                name = ("self_seed", "mask_secret")[kind]
+                setattr(clients[6]._secrets, name, b"\1" * 32)
+            return messages(incoming)
+
+        clients[6].respond = respond
+        run_round(server, clients, dropouts)
+        with pytest.raises(InvalidMessageError, match="client 6 .*announced"):
+            server.total()
+
+    def test_masked_values_out_of_range_name_their_sender(self):
+        def attack(stage, client, data):
+            if (stage, client) != ("mask", 4):
+                return data
+            return data[:-7] + b"\xff" * 6 + b"\x03"
+
+        with pytest.raises(InvalidMessageError, match=r"client 4 .*outside \[0, 1000\)"):
+            self.attacked(attack, "raise")
+
+    @pytest.mark.parametrize("place", [0, 32])
+    def test_keys_of_low_order_are_refused(self, place):
+        def attack(stage, client, data):
+            if (stage, client) != ("advertise", 1):
+                return data
+            return data[: 29 + place] + bytes(32) + data[29 + place + 32 :]
+
+        with pytest.raises(InvalidMessageError, match="client 1 .*no key"):
+            self.attacked(attack, "raise")
+
+    def test_a_second_message_in_one_stage_is_refused(self):
+        _, server, clients, _ = make_round()
+        data = clients[0].respond().to_bytes()
+        server.receive(0, data)
+        with pytest.raises(InvalidMessageError, match="client 0 sent two"):
+            server.receive(0, data)
+
+    def test_a_latecomer_is_refused(self):
+        _, server, clients, _ = make_round()
+        late = clients[0].respond().to_bytes()
+        for i in range(1, N):
+            server.receive(i, clients[i].respond().to_bytes())
+        server.close_stage()
+        with pytest.raises(InvalidMessageError, match="client 0 is not part"):
+            server.receive(0, late)
+
+    def test_a_complaint_about_a_stranger_is_refused(self):
+        setup, server, clients, rows = make_round()
+
+        def attack(stage, client, data):
+            if (stage, client) != ("mask", 4):
+                return data
+            return MaskedInput(setup.round_id, 4, rows[4], MODULUS, (99,)).to_bytes()
+
+        with pytest.raises(InvalidMessageError, match="client 4 .*not its neighbours"):
+            run_round(server, clients, Dropouts(), channel=attack)
+
+
+class TestServerThatAsksTooMuch:
+    def at_the_last_stage(self):
+        setup, server, clients, _ = make_round()
+        for stage in STAGES[:3]:
+            for i, client in clients.items():
+                incoming = None if stage == "advertise" else server.message_for(i).to_bytes()
+                server.receive(i, client.respond(incoming).to_bytes())
+            server.close_stage()
+        requests = {i: server.message_for(i) for i in clients}
+        return setup, clients, requests
+
+    def test_a_request_has_no_room_for_both_kinds(self):
+        setup, clients, requests = self.at_the_last_stage()
+        wanted = requests[0].wanted.copy()
+        wanted[3] = SELF_MASK + MASK_KEY
+        bad = UnmaskRequest(setup.round_id, 0, wanted).to_bytes()
+        with pytest.raises(ValueError, match="malformed flags"):
+            clients[0].respond(bad)
+
+    def test_a_client_answers_once(self):
+        setup, clients, requests = self.at_the_last_stage()
+        clients[0].respond(requests[0].to_bytes())
+        other = requests[0].wanted.copy()
+        other[3] = MASK_KEY
+        with pytest.raises(ReuseError, match="finished"):
+            clients[0].respond(UnmaskRequest(setup.round_id, 0, other).to_bytes())
+
+    def test_a_client_does_not_give_its_own_mask_key(self):
+        setup, clients, requests = self.at_the_last_stage()
+        wanted = requests[0].wanted.copy()
+        wanted[0] = MASK_KEY
+        with pytest.raises(ServerFaultError, match="own mask key"):
+            clients[0].respond(UnmaskRequest(setup.round_id, 0, wanted).to_bytes())
+
+    def test_a_client_does_not_unmask_a_sum_of_few(self):
+        setup, clients, _ = self.at_the_last_stage()
+        wanted = np.full(N, MASK_KEY, dtype=np.uint8)
+        wanted[: THRESHOLD - 1] = SELF_MASK
+        with pytest.raises(BelowThresholdError, match="too few"):
+            clients[0].respond(UnmaskRequest(setup.round_id, 0, wanted).to_bytes())
+
+    def test_one_key_for_two_neighbours_is_refused(self):
+        _, server, clients, _ = make_round()
+        for i, client in clients.items():
+            server.receive(i, client.respond().to_bytes())
+        server.close_stage()
+        message = server.message_for(0)
+        message.keys[1] = message.keys[0]
+        with pytest.raises(ServerFaultError, match="one key for two"):
+            clients[0].respond(message.to_bytes())
+
+    def test_messages_of_another_round_are_refused(self):
+        setup, clients, requests = self.at_the_last_stage()
+        other = UnmaskRequest(RoundId(setup.round_id.session, 1), 0, requests[0].wanted)
+        with pytest.raises(ValueError, match="another session or round"):
+            clients[0].respond(other.to_bytes())
+
+
+class TestReuse:
+    def test_a_round_id_serves_once(self):
+        secagg = MaskedSecAgg(2, modulus=4)
+        rows = np.ones((3, 1), dtype=int)
+        secagg.aggregate(rows, round_id=7)
+        with pytest.raises(ReuseError, match="round_id=7"):
+            secagg.aggregate(rows, round_id=7)
+        secagg.aggregate(rows)
+        with pytest.raises(ReuseError, match="round_id=8"):
+            secagg.aggregate(rows, round_id=8)
+        assert clone(secagg).aggregate(rows, round_id=7).n_survivors == 3
+
+    def test_an_aborted_round_is_a_used_round(self):
+        secagg = MaskedSecAgg(3, modulus=4)
+        rows = np.ones((3, 1), dtype=int)
+        with pytest.raises(BelowThresholdError):
+            secagg.aggregate(rows, [0], round_id=1)
+        with pytest.raises(ReuseError):
+            secagg.aggregate(rows, round_id=1)
+
+    def test_a_wrong_argument_uses_up_no_round(self):
+        secagg = MaskedSecAgg(2, modulus=4)
+        rows = np.ones((3, 1), dtype=int)
+        with pytest.raises(ValueError, match="dropouts"):
+            secagg.aggregate(rows, [5], round_id=1)
+        assert secagg.aggregate(rows, round_id=1).n_survivors == 3
+
+    def test_a_pickled_session_remembers(self):
+        secagg = MaskedSecAgg(2, modulus=4)
+        rows = np.ones((3, 1), dtype=int)
+        secagg.aggregate(rows, round_id=7)
+        with pytest.raises(ReuseError):
+            pickle.loads(pickle.dumps(secagg)).aggregate(rows, round_id=7)
+
+    def test_secrets_serve_once(self):
+        setup, _, _, rows = make_round()
+        secrets = ClientSecrets()
+        Client(0, rows[0], setup, secrets)
+        with pytest.raises(ReuseError, match="draw new ones"):
+            Client(0, rows[0], setup, secrets)
+
+    @pytest.mark.parametrize("again", ["mask_secret", "cipher_secret", "self_seed"])
+    @pytest.mark.parametrize("same_round", [True, False])
+    def test_the_server_recognises_a_key_or_seed(self, again, same_round):
+        session = Session()
+        setup, server, _, rows = make_round(session)
+        first = ClientSecrets()
+        server.receive(0, Client(0, rows[0], setup, first).respond().to_bytes())
+        if not same_round:
+            setup, server, _, rows = make_round(session)
+        second = ClientSecrets(**{again: getattr(first, again)})
+        with pytest.raises(InvalidMessageError, match="client 1 .*used before"):
+            server.receive(1, Client(1, rows[1], setup, second).respond().to_bytes())
+
+    def test_masks_of_two_rounds_differ(self):
+        """One client's masked zeros, in two rounds of one session: independent residues."""
+        session, seen = Session(), []
+        for _ in range(2):
+            _, server, clients, _ = make_round(session, modulus=2**60)
+            run_round(
+                server,
+                clients,
+                Dropouts(),
+                channel=lambda s, c, d: seen.append(d) or d if (s, c) == ("mask", 0) else d,
+            )
+        assert seen[0][29:] != seen[1][29:]
+
+
+class TestBytes:
+    @pytest.mark.parametrize("neighbors", [None, 10])
+    def test_are_what_the_formats_say(self, neighbors):
+        n, m, bits = 30, 100, 11
+        k = n - 1 if neighbors is None else neighbors
+        rows = np.zeros((n, m), dtype=int)
+        result = MaskedSecAgg(15, neighbors, modulus=2**bits).aggregate(rows)
+        header, flags = 29, k + 1
+        keys, ciphertext, share, tag = 32, 2 * 34 + 16, 34, 16
+        up = 4 * header + 3 * keys + flags + k * ciphertext + 2 * (k + 1) * tag
+        up += 4 + flags + (k + 1) * share
+        down = 3 * header + 3 * flags + 2 * k * keys + k * ciphertext
+        assert set(result.payload_up) == {-(-m * bits // 8)}
+        assert set(result.protocol_up) == {up}
+        assert set(result.protocol_down) == {down}
+        assert set(result.payload_down) == {0}
+        assert np.array_equal(result.bytes_up, result.payload_up + result.protocol_up)
+
+    def test_of_the_dropped_end_where_they_left(self):
+        rows = np.zeros((N, 100), dtype=int)
+        stages = {stage: [i] for i, stage in enumerate(STAGES)}
+        result = MaskedSecAgg(2, modulus=4).aggregate(rows, stages)
+        assert result.bytes_up[0] == 0
+        assert result.bytes_up[1] == 29 + 96
+        assert np.all(np.diff(result.bytes_up[:5]) > 0)
+        assert result.payload_up.tolist() == [0, 0, 0, 25, 25, 25, 25, 25]
+
+
+class TestRoles:
+    def test_parameters_clone_and_repr(self):
+        secagg = MaskedSecAgg(threshold=3, neighbors=4, masks="seeded", modulus=2**16)
+        assert clone(secagg).get_params() == secagg.get_params()
+        assert secagg.set_params(modulus=5).modulus == 5
+        assert "neighbors=4" in repr(secagg)
+
+    @pytest.mark.parametrize(
+        ("parameters", "match"),
+        [
+            ({"masks": "aes"}, "masks='aes'"),
+            ({"neighbors": 1}, "neighbors=1"),
+            ({"threshold": 9}, "threshold=9"),
+            ({"share_threshold": 9}, "share_threshold=9"),
+            ({"on_invalid": "ignore"}, "on_invalid='ignore'"),
+        ],
+    )
+    def test_parameters_are_checked(self, parameters, match):
+        with pytest.raises(ValueError, match=match):
+            MaskedSecAgg(modulus=4).set_params(**parameters).aggregate(np.ones((8, 1), int))
+
+    def test_one_client_is_no_cohort(self):
+        with pytest.raises(ValueError, match="fewer than 2"):
+            MaskedSecAgg(modulus=4).aggregate(np.ones((1, 1), int))
+
+    def test_only_seeded_masks_say_that_they_are_not_private(self):
+        rows = np.ones((3, 1), int)
+        assert MaskedSecAgg(masks="seeded", modulus=4).aggregate(rows).not_private
+        assert not MaskedSecAgg(modulus=4).aggregate(rows).not_private
+
+    def test_secrets_are_in_no_representation_and_no_pickle(self):
+        setup, server, clients, _ = make_round()
+        sent = []
+        run_round(server, clients, Dropouts(), channel=lambda s, c, d: sent.append(d) or d)
+        client = clients[0]
+        secrets = client._secrets
+        hidden = [secrets.mask_secret, secrets.cipher_secret, secrets.self_seed]
+        text = " ".join(map(repr, (client, secrets, server, setup, vars(client)["_mask_pair"])))
+        for secret in hidden:
+            assert repr(secret)[2:-1] not in text
+            assert secret.hex() not in text
+        for holder, how in itertools.product(
+            (client, secrets), (pickle.dumps, copy.copy, copy.deepcopy)
+        ):
+            with pytest.raises(TypeError, match="secrets"):
+                how(holder)
+        mask_secret, cipher_secret = hidden[:2]
+        assert all(mask_secret not in data and cipher_secret not in data for data in sent)
+
+    def test_representations_of_messages_show_no_share_and_no_vector(self):
+        _, server, clients, _ = make_round()
+        shown = []
+        for stage in STAGES:
+            for i, client in clients.items():
+                incoming = None if stage == "advertise" else server.message_for(i).to_bytes()
+                message = client.respond(incoming)
+                shown.append((stage, repr(message)))
+                server.receive(i, message.to_bytes())
+            server.close_stage()
+        assert not any("values" in text for stage, text in shown if stage == "mask")
+        assert not any("shares=" in text for stage, text in shown if stage == "unmask")
+
+    def test_errors_survive_pickling(self):
+        error = pickle.loads(pickle.dumps(InvalidMessageError(3, "lied")))
+        assert (error.client, error.reason) == (3, "lied")
+
+    def test_messages_round_trip(self):
+        setup, _, clients, _ = make_round()
+        data = clients[2].respond().to_bytes()
+        assert AdvertiseKeys.from_bytes(data, setup, 2).to_bytes() == data
+        with pytest.raises(ValueError, match="claims to be client 2"):
+            AdvertiseKeys.from_bytes(data, setup, 3)
+
+
+class TestCohortsAndWeights:
+    def test_cohorts_may_change_from_round_to_round(self):
+        rng = np.random.default_rng(0)
+        population = {name: rng.integers(0, 100, 4) for name in "abcdefgh"}
+        secagg = MaskedSecAgg(0.5, modulus=1000)
+        for cohort in (["a", "b", "c", "d"], ["c", "h", "e"], list("hgfedcba")):
+            rows = np.stack([population[name] for name in cohort])
+            result = secagg.aggregate(rows, [1], cohort=cohort)
+            names = [cohort[0], *cohort[2:]]
+            assert result.surviving_cohort.tolist() == names
+            assert np.array_equal(result.total, sum(population[name] for name in names))
+
+    def test_a_client_is_in_a_cohort_once(self):
+        with pytest.raises(ValueError, match="cohort"):
+            MaskedSecAgg(2, modulus=4).aggregate(np.ones((3, 1), int), cohort=["a", "b", "a"])
+
+    def test_weighted_mean_of_the_survivors(self):
+        rng = np.random.default_rng(0)
+        weights, X = rng.integers(1, 50, 10), rng.integers(0, 10, (10, 3))
+        w = unit_weights(weights)
+        assert w.max() == 1
+        messages = np.rint(w[:, None] * X * 49).astype(int)
+        scaled = messages / 49
+        result = IdealSecAgg(modulus=2**20).aggregate(messages, [0, 4])
+        mean = result.total / 49 / survivor_weight(w, result)
+        kept = result.survivors
+        assert mean == pytest.approx(scaled[kept].sum(axis=0) / w[kept].sum())
+        assert mean == pytest.approx(np.average(X[kept], axis=0, weights=weights[kept]), abs=0.05)
+
+    @pytest.mark.parametrize("weights", [[0, 0], [1, -1], [1, np.nan], [[1, 2]]])
+    def test_weights_are_checked(self, weights):
+        with pytest.raises(ValueError, match="weights"):
+            unit_weights(weights)
+
+    def test_weights_of_survivors_are_checked(self):
+        result = IdealSecAgg(modulus=4).aggregate(np.ones((2, 1), int), [0])
+        with pytest.raises(ValueError, match="shape"):
+            survivor_weight([1, 2, 3], result)
+        with pytest.raises(ValueError, match="zero"):
+            survivor_weight([1, 0], result)
