@@ -276,6 +276,8 @@ def refuse_nonfinite(A: Operator) -> None:
 # --- registry ---------------------------------------------------------------------------
 
 _BUILT_IN: dict[str, str] = {
+    "amp": "solvers.amp:AMP",
+    "auto": "solvers.auto:AutoDecoder",
     "celer": "solvers.sklearn_lasso:CelerLasso",
     "cosamp": "solvers.greedy:CoSaMP",
     "fista": "solvers.fista:FISTA",

@@ -1,0 +1,77 @@
+"""Numba kernels of the scalar denoisers: one pass to bin pseudo-data, one to denoise it.
+
+A scalar denoiser is a function of u = p/τ. It is tabulated at nodes |u| = 0, 1/64, …, 16 and,
+beyond, 16 nodes an octave; between them it is linear. Learning a prior then costs O(nodes)
+whatever the length of the vector, and denoising one look-up an entry.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+PER_UNIT = 64
+UNITS = 16
+PER_OCTAVE = 16
+OCTAVES = 24
+UNIFORM = PER_UNIT * UNITS
+N_NODES = UNIFORM + PER_OCTAVE * OCTAVES + 1
+
+
+def nodes() -> np.ndarray:
+    """Return the nodes |u| in ascending order, as an array (N_NODES,)."""
+    octaves = np.arange(1, PER_OCTAVE * OCTAVES + 1) / PER_OCTAVE
+    return np.concatenate([np.arange(UNIFORM + 1) / PER_UNIT, UNITS * 2.0**octaves])
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def locate(u, grid):
+    """Return (i, w): u = (1 − w)·grid[i] + w·grid[i + 1]; w > 1 beyond the last node."""
+    if u < UNITS:
+        position = u * PER_UNIT
+        i = int(position)
+        return i, position - i
+    i = UNIFORM + int(math.log2(u / UNITS) * PER_OCTAVE)
+    i = min(i, grid.shape[0] - 2)
+    return i, (u - grid[i]) / (grid[i + 1] - grid[i])
+
+
+@numba.njit(cache=True, nogil=True)
+def bin_entries(p, tau, grid, counts):
+    """Add each entry of p to its two nearest nodes, in proportion; row 1 holds p < 0.
+
+    The counts are continuous in p, so that rounding in p never makes a learnt prior jump.
+    """
+    scale = 1.0 / tau
+    for j in range(p.shape[0]):
+        u = p[j] * scale
+        side = 0
+        if u < 0:
+            u, side = -u, 1
+        i, w = locate(u, grid)
+        w = min(w, 1.0)
+        counts[side, i] += 1.0 - w
+        counts[side, i + 1] += w
+
+
+@numba.njit(cache=True, nogil=True)
+def apply_table(p, tau, grid, table, slopes, out):
+    """Write τ·table(p/τ) to ``out``; return the sum of slopes, the divergence.
+
+    ``table`` (2, N_NODES) and ``slopes`` (2, N_NODES − 1) hold f(u) for u ≥ 0 and −f(−u) for
+    u < 0: the two rows of an odd function are equal.
+    """
+    scale = 1.0 / tau
+    divergence = 0.0
+    for j in range(p.shape[0]):
+        u = p[j] * scale
+        side, sign = 0, tau
+        if u < 0:
+            u, side, sign = -u, 1, -tau
+        i, _ = locate(u, grid)
+        slope = slopes[side, i]
+        out[j] = sign * (table[side, i] + slope * (u - grid[i]))
+        divergence += slope
+    return divergence
