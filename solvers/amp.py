@@ -174,8 +174,8 @@ class AMP(Solver):
     max_iter : int, default=100
         Products with A.
     debias : bool, default=False
-        Return the pseudo-data x + g·Aᵀ(y − A x), g = (1 − s/D)/(1 − s/m), in place of x:
-        unbiased over fresh draws of A and the noise, with error τ in each entry.
+        Return the pseudo-data p in place of x: unbiased over fresh draws of A and the noise,
+        with error τ in each entry.
     seed : int, default=0
         Of the random signs that measure A: public.
 
@@ -274,11 +274,11 @@ class AMP(Solver):
             for chain in stalled:
                 _restart_from_lasso(A, chain)
             _advance(A, ensemble.scale, stalled, self.max_iter)
-        return [self._solution(A, chain) for chain in chains]
+        return [self._solution(chain) for chain in chains]
 
-    def _solution(self, A: Operator, chain: _Chain) -> AMPSolution:
+    def _solution(self, chain: _Chain) -> AMPSolution:
         scale = chain.ensemble.scale
-        u = chain.pseudo_data(A) if self.debias else chain.x
+        u = chain.p if self.debias else chain.x
         unit = float(np.sqrt(np.mean(np.square(scale))))
         choices = getattr(chain.denoiser, "choices", None)
         return AMPSolution(
@@ -436,13 +436,6 @@ class _Chain:
         self.tau = math.inf
         self.damping, self.step = 0.5, math.inf
         self.done = self.stalled = False
-
-    def pseudo_data(self, A: Operator) -> NDArray:
-        """Return x + (1 − s/D)/(1 − s/m)·Aᵀ(y − A x): unbiased, whatever led to x."""
-        scale = self.ensemble.scale
-        residual = self.y - A.matvec(self.x / scale)
-        gain = (1.0 - self.used * self.ensemble.row_share) / (1.0 - self.used)
-        return self.x + gain * A.rmatvec(residual) / scale
 
     def predicted_error(self) -> float | None:
         """Return the ‖x − truth‖² that explains the effective noise."""
