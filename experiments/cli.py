@@ -27,7 +27,7 @@ def main() -> None:
 
 @app.command()
 def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Seed = 0) -> None:
-    """Find the most used identifiers of Python's standard library from ten times less data."""
+    """Train privately, decode a recorded round with every solver, find heavy hitters."""
     from experiments.demo import run_demo
 
     console = Console(stderr=as_json)

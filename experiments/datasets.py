@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _STRING_OR_COMMENT = re.compile(
@@ -59,6 +60,52 @@ class ClientSets:
             shape=(len(clients), len(vocabulary)),
         )
         return cls(clients, vocabulary, presence)
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """Labelled data split by client.
+
+    Attributes
+    ----------
+    clients : dict of str to (x, y)
+        Training data of each client.
+    test : (x, y)
+        Test data, of nobody in particular.
+    """
+
+    clients: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]]
+    test: tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def digits(n_clients: int = 50, concentration: float = 1.0, seed: int = 0) -> ClientData:
+    """Return scikit-learn's handwritten digits, split by a Dirichlet distribution over classes.
+
+    Parameters
+    ----------
+    n_clients : int
+        How many clients share the training images.
+    concentration : float
+        Of the Dirichlet distribution: small values give each client few classes.
+    seed : int
+        Of the split; a fifth of the images is kept for the test.
+    """
+    from sklearn.datasets import load_digits
+
+    images = load_digits()
+    x, y = images.data / 16.0, images.target.astype(np.int64)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(y))
+    test, training = np.split(order, [len(y) // 5])
+    owners: list[list[int]] = [[] for _ in range(n_clients)]
+    for label in range(10):
+        mine = training[y[training] == label]
+        shares = rng.dirichlet(np.full(n_clients, concentration))
+        cuts = (np.cumsum(shares)[:-1] * len(mine)).astype(int)
+        for owner, part in zip(owners, np.split(mine, cuts)):
+            owner.extend(part)
+    clients = {f"client-{i:03d}": (x[owner], y[owner]) for i, owner in enumerate(owners) if owner}
+    return ClientData(clients, (x[test], y[test]))
 
 
 def python_identifiers(max_files: int | None = None) -> ClientSets:

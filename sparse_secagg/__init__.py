@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sparse_secagg.clipping import AdaptiveClip
     from sparse_secagg.encoders import (
         BlockEncoder,
         CountSketchEncoder,
@@ -16,9 +17,19 @@ if TYPE_CHECKING:
         HadamardEncoder,
         IdentityEncoder,
     )
+    from sparse_secagg.estimator import SparseSecAgg
     from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning
+    from sparse_secagg.feedback import ThresholdFeedback
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
+    from sparse_secagg.rounds import (
+        ClientPolicy,
+        RefusedRoundError,
+        RoundConfig,
+        aggregate,
+        client_encode,
+        server_decode,
+    )
     from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
 
 __version__ = "0.1.0"
@@ -37,11 +48,22 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
+    "ClientPolicy": "rounds",
+    "RefusedRoundError": "rounds",
+    "RoundConfig": "rounds",
+    "aggregate": "rounds",
+    "client_encode": "rounds",
+    "server_decode": "rounds",
+    "AdaptiveClip": "clipping",
+    "SparseSecAgg": "estimator",
+    "ThresholdFeedback": "feedback",
 }
 
 __all__ = [
+    "AdaptiveClip",
     "BlockEncoder",
     "CentralGaussian",
+    "ClientPolicy",
     "CountSketchEncoder",
     "DiscreteGaussian",
     "GaussianEncoder",
@@ -51,8 +73,15 @@ __all__ = [
     "InfeasibleError",
     "MaskedSecAgg",
     "PrivacyWarning",
+    "RefusedRoundError",
+    "RoundConfig",
     "Skellam",
+    "SparseSecAgg",
+    "ThresholdFeedback",
+    "aggregate",
+    "client_encode",
     "plan",
+    "server_decode",
 ]
 
 

@@ -22,3 +22,17 @@ def assert_counts(observed, expected):
     statistic = np.sum((observed - expected) ** 2 / expected)
     p = stats.chi2.sf(statistic, len(observed) - 1)
     assert p >= FALSE_ALARM, f"chi-square {statistic:.6g} at {len(observed) - 1} d.f., p = {p:.2g}"
+
+
+def gaussian_dp_lower_bound(with_canary, without, threshold, confidence=0.99):
+    """Return a lower bound on μ of Gaussian DP from an attack "more than ``threshold``".
+
+    Clopper–Pearson bounds on its two errors, each at half of 1 − ``confidence``; the threshold
+    must be fixed beforehand.
+    """
+    level = 1 - (1 - confidence) / 2
+    missed = int((with_canary <= threshold).sum())
+    alarms = int((without > threshold).sum())
+    miss = stats.beta.ppf(level, missed + 1, len(with_canary) - missed)
+    alarm = stats.beta.ppf(level, alarms + 1, len(without) - alarms)
+    return stats.norm.isf(alarm) - stats.norm.ppf(miss)

@@ -4,13 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from sparse_secagg import IdentityEncoder, MaskedSecAgg, RoundConfig, client_encode, server_decode
 from sparse_secagg.mechanisms import DiscreteGaussian, SimulationRandomness, Skellam
 from sparse_secagg.mechanisms.base import centre
 from sparse_secagg.mechanisms.rotation import Rotation
+from sparse_secagg.rounds import unpack_message
+from tests.statistics import gaussian_dp_lower_bound
 
-CONFIDENCE = 0.99
 M_DIM, N_CLIENTS = 4, 2
 
 
@@ -25,18 +26,13 @@ def statistic(mechanism, canary, trials, seed):
     return Rotation(p.rotation, p.dim, p.seed).inverse(sums)[:, 0]
 
 
-def gaussian_dp_lower_bound(mechanism, trials, seed):
-    """Return a lower bound on μ of Gaussian DP, from Clopper–Pearson bounds on the two errors."""
+def attack(mechanism, trials, seed):
+    """Return a lower bound on μ of Gaussian DP: the canary's direction, cut at half its size."""
     canary = np.zeros(M_DIM)
     canary[0] = mechanism.parameters_.clip_norm
     with_canary = statistic(mechanism, canary, trials, seed)
     without = statistic(mechanism, np.zeros(M_DIM), trials, seed + 1)
-    threshold = canary[0] / 2  # fixed beforehand: no multiple testing
-    missed = int((with_canary <= threshold).sum())
-    false_alarms = int((without > threshold).sum())
-    miss = stats.beta.ppf(1 - (1 - CONFIDENCE) / 2, missed + 1, trials - missed)
-    alarm = stats.beta.ppf(1 - (1 - CONFIDENCE) / 2, false_alarms + 1, trials - false_alarms)
-    return stats.norm.isf(alarm) - stats.norm.ppf(miss)
+    return gaussian_dp_lower_bound(with_canary, without, threshold=canary[0] / 2)
 
 
 def calibrated(cls):
@@ -51,18 +47,18 @@ def test_audit_stays_below_the_claim_and_catches_less_noise(cls):
     mechanism = calibrated(cls)
     p = mechanism.parameters_
     claim = 1.0 / p.noise_multiplier
-    audited = gaussian_dp_lower_bound(mechanism, trials, seed=10)
+    audited = attack(mechanism, trials, seed=10)
     assert audited <= claim
     assert audited > 0.85 * claim  # the attack is a good one
     mechanism.parameters_ = dataclasses.replace(p, variance=p.variance / 2)
-    assert gaussian_dp_lower_bound(mechanism, trials, seed=20) > claim
+    assert attack(mechanism, trials, seed=20) > claim
 
 
 @pytest.mark.slow
 def test_audit_with_more_trials():
     mechanism = calibrated(DiscreteGaussian)
     claim = 1.0 / mechanism.parameters_.noise_multiplier
-    assert 0.9 * claim < gaussian_dp_lower_bound(mechanism, 60_000, seed=30) <= claim
+    assert 0.9 * claim < attack(mechanism, 60_000, seed=30) <= claim
 
 
 def test_a_forgotten_clip_is_caught():
@@ -73,4 +69,50 @@ def test_a_forgotten_clip_is_caught():
     mechanism.parameters_ = dataclasses.replace(
         p, clip_norm=3 * p.clip_norm, squared_bound=10 * p.squared_bound
     )
-    assert gaussian_dp_lower_bound(mechanism, 5_000, seed=40) > claim
+    assert attack(mechanism, 5_000, seed=40) > claim
+
+
+class TestWholeProtocol:
+    """The same attack on real messages: bytes from clients, masked sums, the server's decoder."""
+
+    @staticmethod
+    def config(variance_factor=1):
+        config = RoundConfig.create(
+            dim=M_DIM,
+            n_clients=N_CLIENTS,
+            encoder=IdentityEncoder(),
+            mechanism=DiscreteGaussian(noise_multiplier=1.0, n_bits=14),
+            random_state=3,
+        )
+        p = config.mechanism
+        weaker = dataclasses.replace(p, variance=p.variance / variance_factor)
+        return config, dataclasses.replace(config, mechanism=weaker, epsilon=1e9)
+
+    def attack(self, config, trials):
+        seen = {}
+        for world in ("canary", "zero"):
+            x = np.zeros((N_CLIENTS, M_DIM))
+            x[0, 0] = 1.0 if world == "canary" else 0.0
+            seen[world] = np.empty(trials)
+            secagg = MaskedSecAgg(threshold=2, masks="seeded", modulus=config.mechanism.modulus)
+            for trial in range(trials):
+                messages = [unpack_message(config, client_encode(config, row)) for row in x]
+                result = secagg.aggregate(np.array(messages))
+                mean = server_decode(config, result.total, result.n_survivors)
+                seen[world][trial] = N_CLIENTS * mean[0]
+        return gaussian_dp_lower_bound(seen["canary"], seen["zero"], threshold=0.5)
+
+    @pytest.mark.parametrize("trials", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+    def test_audit_stays_below_the_claim(self, trials):
+        config, _ = self.config()
+        claim = 1.0 / config.mechanism.noise_multiplier
+        audited = self.attack(config, trials)
+        assert audited <= claim
+        assert audited > (0.55 if trials < 20_000 else 0.85) * claim
+
+    @pytest.mark.parametrize(
+        ("factor", "trials"), [(4, 500), pytest.param(2, 20_000, marks=pytest.mark.slow)]
+    )
+    def test_less_noise_is_caught(self, factor, trials):
+        config, weaker = self.config(factor)
+        assert self.attack(weaker, trials) > 1.0 / config.mechanism.noise_multiplier

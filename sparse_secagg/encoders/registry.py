@@ -1,0 +1,85 @@
+"""Encoders by name, and as plain data that a round's description can carry."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from sparse_secagg.encoders.base import LinearEncoder
+from sparse_secagg.encoders.blocks import BlockEncoder
+from sparse_secagg.encoders.count_sketch import CountSketchEncoder
+from sparse_secagg.encoders.gaussian import GaussianEncoder
+from sparse_secagg.encoders.hadamard import HadamardEncoder
+from sparse_secagg.encoders.identity import IdentityEncoder
+
+_REGISTRY: dict[str, type[LinearEncoder]] = {
+    "blocks": BlockEncoder,
+    "count_sketch": CountSketchEncoder,
+    "gaussian": GaussianEncoder,
+    "hadamard": HadamardEncoder,
+    "identity": IdentityEncoder,
+}
+
+
+def names() -> list[str]:
+    """Return the names of the encoders."""
+    return sorted(_REGISTRY)
+
+
+def get(name: str, **parameters: Any) -> LinearEncoder:
+    """Return a new encoder by its name; keyword arguments are constructor parameters."""
+    if name not in _REGISTRY:
+        close = difflib.get_close_matches(str(name), _REGISTRY, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names())}."
+        raise ValueError(f"encoder={name!r} is not known; {hint}")
+    return _REGISTRY[name](**parameters)
+
+
+def to_dict(encoder: LinearEncoder) -> dict[str, Any]:
+    """Describe an encoder, its seed aside, by JSON values."""
+    name = {kind: name for name, kind in _REGISTRY.items()}.get(type(encoder))
+    if name is None:
+        raise ValueError(
+            f"encoder {type(encoder).__name__} has no public description; "
+            f"the encoders that do are {', '.join(names())}."
+        )
+    parameters = encoder.get_params(deep=False)
+    parameters.pop("random_state", None)
+    if isinstance(encoder, BlockEncoder):
+        parameters = _blocks_to_dict(encoder)
+    return {"name": name, **{key: value for key, value in parameters.items() if value is not None}}
+
+
+def from_dict(document: dict[str, Any]) -> LinearEncoder:
+    """Return the encoder that :func:`to_dict` described."""
+    parameters = {key: value for key, value in document.items() if key != "name"}
+    if document.get("name") == "blocks":
+        parameters = _blocks_from_dict(parameters)
+    try:
+        return get(document.get("name", ""), **parameters)
+    except TypeError as error:
+        raise ValueError(f"encoder {document} is not a valid description: {error}") from None
+
+
+def _blocks_to_dict(encoder: BlockEncoder) -> dict[str, Any]:
+    document: dict[str, Any] = {"clip_shares": encoder.clip_shares}
+    if encoder.layers is not None:
+        document["layers"] = {name: [s.start, s.stop] for name, s in encoder.layers.items()}
+    if isinstance(encoder.encoder, LinearEncoder):
+        document["encoder"] = to_dict(encoder.encoder)
+    elif encoder.encoder is not None:
+        document["encoders"] = {name: to_dict(inner) for name, inner in encoder.encoder.items()}
+    return document
+
+
+def _blocks_from_dict(parameters: dict[str, Any]) -> dict[str, Any]:
+    parameters = dict(parameters)
+    if "layers" in parameters:
+        parameters["layers"] = {name: slice(*ends) for name, ends in parameters["layers"].items()}
+    if "encoder" in parameters:
+        parameters["encoder"] = from_dict(parameters["encoder"])
+    if "encoders" in parameters:
+        parameters["encoder"] = {
+            name: from_dict(inner) for name, inner in parameters.pop("encoders").items()
+        }
+    return parameters

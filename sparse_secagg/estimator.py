@@ -1,0 +1,630 @@
+"""SparseSecAgg: one private round as an estimator, and any number of decodings of its result.
+
+``fit`` clips and sketches every row, sends it through the mechanism and secure aggregation, and
+keeps the noisy mean sketch ŷ ≈ Sμ + noise; ``decode`` inverts S with any solver, which costs no
+privacy.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from solvers.operators import Operator
+from sparse_secagg import mechanisms
+from sparse_secagg.accounting import DEFAULT_ORDERS, rdp_to_dp
+from sparse_secagg.clipping import AdaptiveClip
+from sparse_secagg.encoders import BlockEncoder, LinearEncoder, registry
+from sparse_secagg.exceptions import PrivacyWarning
+from sparse_secagg.feedback import ThresholdFeedback
+from sparse_secagg.mechanisms import IntegerMechanism
+from sparse_secagg.mechanisms.base import centre
+from sparse_secagg.mechanisms.randomness import (
+    PrivateRandomness,
+    Randomness,
+    SimulationRandomness,
+)
+from sparse_secagg.mechanisms.rotation import Rotation
+from sparse_secagg.planner import Plan, plan
+from sparse_secagg.rounds import Round, RoundConfig, make_decoder
+from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
+from sparse_secagg.secagg.charge import unit_weights
+from sparse_secagg.secagg.dropouts import resolve_dropouts
+from sparse_secagg.secagg.modular import modular_sum
+from sparse_secagg.secagg.setup import resolve_threshold
+
+__all__ = ["Diagnostics", "RoundResult", "SparseSecAgg"]
+
+#: Bytes of the clients' vectors that are held as float64 at once.
+_BLOCK_BYTES = 2**27
+_SECAGG = {"ideal": IdealSecAgg, "masked": MaskedSecAgg}
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What a round gave and cost; prints as a table.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        (ε, δ)-DP of the round, with the noise that survived.
+    zcdp_epsilon : float
+        The paper's ε: the round is ½ε²-zCDP, up to the discreteness of the noise.
+    noise_std : float
+        Standard deviation of the noise in each coordinate of the mean sketch.
+    n_clients, n_survivors : int
+        Clients asked, and clients whose messages are in the sum.
+    dim, n_components : int
+        Lengths d of a vector and m of a sketch.
+    bits_per_client : int
+        Payload of one message.
+    bits_per_parameter : float
+        The same, divided by d.
+    seconds : dict
+        Time of each stage.
+    not_private : bool
+        True for simulations and for rounds without noise.
+    """
+
+    epsilon: float
+    delta: float
+    zcdp_epsilon: float
+    noise_std: float
+    n_clients: int
+    n_survivors: int
+    dim: int
+    n_components: int
+    bits_per_client: int
+    bits_per_parameter: float
+    seconds: dict[str, float]
+    not_private: bool
+
+    def __str__(self) -> str:
+        rows = {
+            "privacy": f"({self.epsilon:.4g}, {self.delta:.3g})-DP"
+            + (", NOT PRIVATE: simulated or without noise" if self.not_private else ""),
+            "zcdp_epsilon": f"{self.zcdp_epsilon:.4g}",
+            "clients": f"{self.n_survivors:,} of {self.n_clients:,}",
+            "sketch": f"{self.dim:,} -> {self.n_components:,}",
+            "noise_std": f"{self.noise_std:.4g}",
+            "message": f"{self.bits_per_client:,} bits, {self.bits_per_parameter:.4g} a parameter",
+            "seconds": ", ".join(f"{stage} {t:.3g}" for stage, t in self.seconds.items()),
+        }
+        width = max(map(len, rows))
+        return "\n".join(f"{name:<{width}}  {text}" for name, text in rows.items())
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the clients' data did to the round. Data-dependent, so **not private**.
+
+    Attributes
+    ----------
+    n_nonfinite : int
+        Clients whose vector had NaN or Inf and counted as zero.
+    n_clipped, n_sketch_clipped, n_rejected : int
+        Vectors clipped, sketches clipped, rounded sketches that failed the integer check.
+    n_wrapped : int
+        Coordinates of the sum that left the range of the modulus.
+    clipping_error : float
+        ‖μ_c − μ‖² for the means before and after clipping.
+    compression_error : float
+        ‖SᵀSμ_c − μ_c‖²: the linear decoder's error without noise.
+    privatisation_error : float
+        ‖ŷ − Sμ_c‖²: noise, rounding, sketch clipping and wrapping, in the sketch.
+    decoding_error : float
+        ‖μ̂ − μ_c‖² of ``mean_``.
+    squared_norm : float
+        ‖μ‖², to compare with.
+    """
+
+    n_nonfinite: int
+    n_clipped: int
+    n_sketch_clipped: int
+    n_rejected: int
+    n_wrapped: int
+    clipping_error: float
+    compression_error: float
+    privatisation_error: float
+    decoding_error: float
+    squared_norm: float
+
+
+class SparseSecAgg(BaseEstimator):
+    """Private mean of many clients' vectors, from short integer sketches.
+
+    Parameters
+    ----------
+    encoder : str or LinearEncoder, default="count_sketch"
+        "count_sketch", "gaussian", "hadamard", "identity" or an instance.
+    compression : float, default=10
+        d/m, for an encoder given by name.
+    mechanism : str or IntegerMechanism, default="ddg"
+        "ddg", "skellam", "central" or an instance. An instance brings its own target and bits.
+    epsilon, delta : float
+        (ε, δ)-DP of one round.
+    noise_multiplier : float, optional
+        z in place of ``epsilon``; 0 adds no noise and is not private.
+    clip_norm : float or AdaptiveClip, default=1.0
+        ℓ₂ clip of a client's vector. An :class:`~sparse_secagg.clipping.AdaptiveClip` follows a
+        quantile of the norms from ``fit`` to ``fit``, at a cost that is added to the round's.
+    n_bits : int, default=16
+        Bits of a coordinate of a message.
+    decoder : str or Solver, default="amp"
+        Solver that makes ``mean_``; :meth:`decode` tries others free of charge.
+    secagg : str or secure aggregation, default="ideal"
+        "ideal", "masked" or an instance. The noise is sized for the guaranteed survivors: the
+        threshold, where there is one.
+    adjacency : {"zero_out", "replace_one"}, default="zero_out"
+        What neighbouring cohorts are.
+    rotation : {"dft", "hadamard"}, default="dft"
+        Flattening before rounding.
+    sketch_clip : {"jl", "spectral"}, default="jl"
+        Clip of the sketches: 1.1·c, or c·σ_max(S).
+    layers : dict of str to slice, optional
+        Encode named slices of the vector one by one, each with its share of the clip.
+    feedback : ThresholdFeedback, optional
+        Threshold the sketch and carry the error over to the next ``fit``. Needs an integer
+        ``random_state``, so that S stays the same. An experiment: it makes ``mean_`` biased.
+    random_state : int, RandomState, Generator or None, default=None
+        Public randomness only: sketch and rotation. None draws it anew at every ``fit``.
+    simulation_seed : int, optional
+        Seeds the private noise too: reproducible, and **not private**. For experiments.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (d,)
+        Estimate of the mean of the clipped vectors, by ``decoder``.
+    sketch_ : ndarray of shape (m,)
+        The noisy mean sketch: all that was learnt from the clients.
+    operator_ : Operator of shape (m, d)
+        The public map S.
+    noise_std_ : float
+        Standard deviation of the noise in each coordinate of ``sketch_``.
+    epsilon_, zcdp_epsilon_ : float
+        What the round cost, with the noise that survived.
+    rdp_ : ndarray
+        The Rényi curve at ``accounting.DEFAULT_ORDERS``, for a ``Ledger``.
+    n_survivors_ : int
+        Clients in the sum.
+    bits_per_client_, bits_per_parameter_ : int, float
+        Payload of a message, and the same divided by d.
+    seed_ : int
+        The public seed.
+    clip_ : AdaptiveClip
+        With adaptive clipping: its state, and the clip of the next round.
+    config_ : RoundConfig
+        The round, as a server would broadcast it.
+    result_ : RoundResult
+        All of these as one record that prints as a table.
+    diagnostics_ : Diagnostics
+        Counts and errors that depend on the data: not private, not pickled.
+    not_private_ : bool
+        True for simulations and for rounds without noise.
+
+    Notes
+    -----
+    Privacy is spent by every ``fit``; also by each one that ``GridSearchCV`` makes, which warns.
+    Choose decoders with :meth:`decode` instead: it uses the released sketch only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import SparseSecAgg
+    >>> X = np.zeros((500, 2000))
+    >>> X[:, :5] = 0.4
+    >>> round = SparseSecAgg(epsilon=4.0, decoder="working_set").fit(X)
+    >>> np.flatnonzero(round.mean_ > 0.2).tolist()
+    [0, 1, 2, 3, 4]
+    >>> round.bits_per_parameter_ < 1.6
+    True
+    """
+
+    mean_: NDArray[np.float64]
+    sketch_: NDArray[np.float64]
+    operator_: Operator
+
+    def __init__(
+        self,
+        encoder: str | LinearEncoder = "count_sketch",
+        *,
+        compression: float = 10,
+        mechanism: str | IntegerMechanism = "ddg",
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        noise_multiplier: float | None = None,
+        clip_norm: float | AdaptiveClip = 1.0,
+        n_bits: int = 16,
+        decoder: Any = "amp",
+        secagg: Any = "ideal",
+        adjacency: str = "zero_out",
+        rotation: str = "dft",
+        sketch_clip: str = "jl",
+        layers: dict[str, slice] | None = None,
+        feedback: ThresholdFeedback | None = None,
+        random_state: Any = None,
+        simulation_seed: int | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.compression = compression
+        self.mechanism = mechanism
+        self.epsilon = epsilon
+        self.delta = delta
+        self.noise_multiplier = noise_multiplier
+        self.clip_norm = clip_norm
+        self.n_bits = n_bits
+        self.decoder = decoder
+        self.secagg = secagg
+        self.adjacency = adjacency
+        self.rotation = rotation
+        self.sketch_clip = sketch_clip
+        self.layers = layers
+        self.feedback = feedback
+        self.random_state = random_state
+        self.simulation_seed = simulation_seed
+
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        dropouts: Any = None,
+    ) -> Self:
+        """Run one private round over the rows of X.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or recording of shape (n_clients, d)
+            One client a row. A row with NaN or Inf counts as zero. Rows are read in blocks.
+        y : ignored
+        sample_weight : array-like of shape (n_clients,), optional
+            Public weights, scaled to at most 1 and applied before clipping.
+        dropouts : optional
+            Clients that leave: a list, a rate, or a mapping from stages to lists.
+        """
+        X = self._check_rows(X)
+        n, d = X.shape
+        weights = None if sample_weight is None else _check_weights(sample_weight, n)
+        decoder = make_decoder(self.decoder)  # a bad name must not cost a round
+        feedback = self._continue("feedback")
+        if feedback is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(
+                f"random_state={self.random_state!r} draws a new sketch every round, which error "
+                "feedback cannot carry over; pass an integer."
+            )
+        clip = self._continue("clip_norm") if isinstance(self.clip_norm, AdaptiveClip) else None
+        rng = self._randomness()
+        secagg = self._make_secagg()
+        config = RoundConfig.create(
+            dim=d,
+            n_clients=n,
+            encoder=self._make_encoder(),
+            mechanism=self._make_mechanism(secagg, n),
+            clip_norm=self.clip_norm if clip is None else clip.current,
+            sketch_clip=self.sketch_clip,
+            random_state=self.random_state,
+        )
+        run = _Run(Round(config), rng, secagg)
+        run.collect(X, weights, dropouts)
+        if clip is not None:
+            clip.update(np.concatenate(run.norms), rng)
+        self._keep(run, decoder, weights, clip, feedback)
+        return self
+
+    def decode(self, decoder: Any = None) -> NDArray[np.float64]:
+        """Decode the round's sketch with any solver; costs no privacy and leaves ``mean_`` alone.
+
+        Parameters
+        ----------
+        decoder : str or Solver, optional
+            ``self.decoder`` by default.
+        """
+        check_is_fitted(self)
+        solver = make_decoder(self.decoder if decoder is None else decoder)
+        return solver.fit(self.operator_, self.sketch_, noise_std=self.noise_std_).coef_
+
+    def score(self, X: Any, y: None = None) -> float:
+        """Return 1 − ‖mean_ − mean(X)‖²/‖mean(X)‖². Not private: for evaluation only."""
+        check_is_fitted(self)
+        X = self._check_rows(X, reset=False)
+        truth = np.asarray(X.mean(axis=0)).ravel()
+        return float(1 - np.sum((self.mean_ - truth) ** 2) / np.sum(truth**2))
+
+    @property
+    def plan_(self) -> Plan:
+        """The planner's view of the round: predicted error and lower bounds on the bits."""
+        check_is_fitted(self)
+        p = self.config_.mechanism
+        return plan(
+            d=self.config_.dim,
+            n_clients=p.n_clients,
+            noise_multiplier=p.noise_multiplier,
+            delta=self.config_.delta,
+            clip_norm=self.config_.clip_norm,
+            n_bits=p.n_bits,
+            compression=self.config_.dim / p.dim,
+            mechanism="ddg" if p.mechanism == "central" else p.mechanism,
+            rotation="dft" if p.rotation == "none" else p.rotation,
+            adjacency=p.adjacency,
+        )
+
+    def _continue(self, name: str) -> Any:
+        """Return a copy of a part with state: as the last fit left it, or as given."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        last = getattr(self, {"clip_norm": "clip_", "feedback": "feedback_"}[name], None)
+        same = last is not None and last.get_params() == given.get_params()
+        return copy.deepcopy(last) if same else clone(given)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _make_encoder(self) -> LinearEncoder:
+        encoder = self.encoder
+        if isinstance(encoder, str):
+            sizes = {} if encoder == "identity" else {"compression": self.compression}
+            if encoder == "blocks":
+                raise ValueError("encoder='blocks': give layers= and the encoder of each layer.")
+            encoder = registry.get(encoder, **sizes)
+        return encoder if self.layers is None else BlockEncoder(self.layers, encoder=encoder)
+
+    def _make_mechanism(self, secagg: Any, n_clients: int) -> IntegerMechanism:
+        if not isinstance(self.mechanism, str):
+            return self.mechanism
+        guaranteed = n_clients
+        if isinstance(secagg, MaskedSecAgg) or secagg.threshold is not None:
+            guaranteed = resolve_threshold(secagg.threshold, n_clients)
+        return mechanisms.get(
+            self.mechanism,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            n_bits=self.n_bits,
+            adjacency=self.adjacency,
+            rotation=self.rotation,
+            min_survivors=guaranteed,
+        )
+
+    def _make_secagg(self) -> Any:
+        if not isinstance(self.secagg, str):
+            return clone(self.secagg)
+        if self.secagg not in _SECAGG:
+            raise ValueError(
+                f"secagg={self.secagg!r} is not known; choose one of {', '.join(_SECAGG)}."
+            )
+        return _SECAGG[self.secagg]()
+
+    def _randomness(self) -> Randomness:
+        if _inside_model_selection():
+            warnings.warn(
+                "scikit-learn's model selection fits this estimator once per candidate and fold, "
+                "and every fit spends epsilon on the same clients. To choose a decoder, fit once "
+                "and call decode, which is free.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+        if self.simulation_seed is None:
+            return PrivateRandomness()
+        warnings.warn(
+            f"simulation_seed={self.simulation_seed} makes the noise predictable: the result is "
+            "not private. Leave it out for real data.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        return SimulationRandomness(self.simulation_seed)
+
+    def _check_rows(self, X: Any, reset: bool = True) -> Any:
+        if hasattr(X, "__array__") or sp.issparse(X) or not hasattr(X, "shape"):
+            return validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+            )
+        self.n_features_in_ = X.shape[1]
+        return X
+
+    # -- results ------------------------------------------------------------------------------
+
+    def _keep(
+        self,
+        run: _Run,
+        decoder: Any,
+        weights: NDArray[np.float64] | None,
+        clip: AdaptiveClip | None,
+        feedback: ThresholdFeedback | None,
+    ) -> None:
+        """Decode and set the fitted attributes: all at once, so an interrupt leaves none behind."""
+        mechanism, config = run.round.mechanism, run.round.config
+        p = config.mechanism
+        survivors = run.survivors
+        k = len(survivors)
+        scale = 1.0 if weights is None else k / weights[survivors].sum()
+        operator = run.round.encoder.operator_
+        with run.timed("decode sum"):
+            sketch = scale * run.round.decode(run.total, k, run.rng)
+        if feedback is not None:
+            sketch = feedback.apply(sketch)
+        noise_std = scale * mechanism.noise_std(k)
+        with run.timed("decode mean"):
+            decoder.fit(operator, sketch, noise_std=noise_std)
+        private = p.variance > 0
+        rdp = mechanism.rdp(DEFAULT_ORDERS, k)
+        if clip is not None:
+            rdp = rdp + clip.rdp_
+        shares = 1 if p.mechanism == "central" else k
+        not_private = self.simulation_seed is not None or not private or run.simulated_masks
+        result = RoundResult(
+            epsilon=rdp_to_dp(DEFAULT_ORDERS, rdp, config.delta, mechanism.total_variation()),
+            delta=config.delta,
+            zcdp_epsilon=(p.norm_bound / math.sqrt(shares * p.variance) if private else math.inf),
+            noise_std=noise_std,
+            n_clients=p.n_clients,
+            n_survivors=k,
+            dim=config.dim,
+            n_components=p.dim,
+            bits_per_client=p.bits_per_client,
+            bits_per_parameter=p.bits_per_client / config.dim,
+            seconds=run.seconds,
+            not_private=not_private,
+        )
+        self.diagnostics_ = run.diagnose(sketch, decoder.coef_, scale)
+        self.config_, self.result_ = config, result
+        self.operator_, self.sketch_, self.mean_ = operator, sketch, decoder.coef_
+        self.noise_std_ = noise_std
+        self.epsilon_, self.zcdp_epsilon_ = result.epsilon, result.zcdp_epsilon
+        self.rdp_ = rdp
+        if clip is not None:
+            self.clip_ = clip
+        if feedback is not None:
+            self.feedback_ = feedback
+        self.n_survivors_ = k
+        self.bits_per_client_ = result.bits_per_client
+        self.bits_per_parameter_ = result.bits_per_parameter
+        self.seed_ = config.encoder_seed
+        self.not_private_ = not_private
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("diagnostics_", None)  # it depends on the clients' data
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.non_deterministic = True
+        return tags
+
+
+class _Run:
+    """The state of one ``fit``: what the server sees, and sums for the diagnostics."""
+
+    def __init__(self, round_: Round, rng: Randomness, secagg: Any) -> None:
+        self.round, self.rng, self.secagg = round_, rng, secagg
+        p = round_.config.mechanism
+        secagg.set_params(modulus=p.modulus)
+        self.total = np.zeros(p.padded_dim, dtype=np.uint64)
+        self.survivors: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.simulated_masks = False
+        self.seconds: dict[str, float] = {}
+        self.sum, self.clipped_sum = np.zeros(round_.config.dim), np.zeros(round_.config.dim)
+        self.norms: list[NDArray[np.float64]] = []
+        self.n_nonfinite = self.n_clipped = self.n_sketch_clipped = self.n_rejected = 0
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+    def collect(self, X: Any, weights: NDArray[np.float64] | None, dropouts: Any) -> None:
+        """Encode the rows of X in blocks and aggregate the messages."""
+        n, d = X.shape
+        modulus = self.round.config.mechanism.modulus
+        streaming = isinstance(self.secagg, IdealSecAgg)
+        included = self._included(n, dropouts) if streaming else np.ones(n, dtype=bool)
+        kept = []
+        step = max(1, _BLOCK_BYTES // (8 * d))
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            messages = self._messages(X[rows], None if weights is None else weights[rows])
+            with self.timed("aggregate"):
+                if streaming:
+                    block = modular_sum(messages, modulus, included[rows])
+                    self.total = (self.total + block) % np.uint64(modulus)
+                else:
+                    kept.append(messages)
+        if streaming:
+            self.survivors = np.flatnonzero(included)
+            return
+        with self.timed("aggregate"):
+            result = self.secagg.aggregate(np.concatenate(kept), dropouts)
+        self.total, self.survivors = result.total, result.survivors
+        self.simulated_masks = result.not_private
+
+    def _included(self, n: int, dropouts: Any) -> NDArray[np.bool_]:
+        """Ask ideal aggregation who stays, on messages of no content, before any is encoded."""
+        empty = np.zeros((n, 1), dtype=np.uint64)
+        leaves = resolve_dropouts(dropouts, n, np.random.default_rng())
+        included = np.zeros(n, dtype=bool)
+        included[self.secagg.aggregate(empty, leaves).survivors] = True
+        return included
+
+    def _messages(self, rows: Any, weights: NDArray[np.float64] | None) -> NDArray[np.uint64]:
+        if weights is not None:
+            rows = sp.diags_array(weights) @ rows if sp.issparse(rows) else weights[:, None] * rows
+        with self.timed("sketch"):
+            sketches, counts = self.round.sketch(rows)
+        with self.timed("encode"):
+            messages = self.round.mechanism.encode(sketches, self.rng)
+        report = self.round.mechanism.report_
+        self.sum += counts.total
+        self.clipped_sum += counts.clipped_total
+        self.norms.append(counts.norms)
+        self.n_nonfinite += counts.n_nonfinite
+        self.n_clipped += counts.n_clipped
+        self.n_sketch_clipped += report.n_clipped
+        self.n_rejected += report.n_rejected
+        return messages
+
+    def diagnose(
+        self, sketch: NDArray[np.float64], mean: NDArray[np.float64], scale: float
+    ) -> Diagnostics:
+        """Compare with the truth, which only a simulation knows. Dropouts count as errors."""
+        n = self.round.config.mechanism.n_clients
+        operator = self.round.encoder.operator_
+        truth, clipped = scale * self.sum / n, scale * self.clipped_sum / n
+        true_sketch = operator.matvec(clipped)
+        return Diagnostics(
+            n_nonfinite=self.n_nonfinite,
+            n_clipped=self.n_clipped,
+            n_sketch_clipped=self.n_sketch_clipped,
+            n_rejected=self.n_rejected,
+            n_wrapped=self._wrapped(operator.matvec(self.clipped_sum)),
+            clipping_error=float(np.sum((clipped - truth) ** 2)),
+            compression_error=float(np.sum((operator.rmatvec(true_sketch) - clipped) ** 2)),
+            privatisation_error=float(np.sum((sketch - true_sketch) ** 2)),
+            decoding_error=float(np.sum((mean - clipped) ** 2)),
+            squared_norm=float(truth @ truth),
+        )
+
+    def _wrapped(self, true_sum: NDArray[np.float64]) -> int:
+        p = self.round.config.mechanism
+        rotated = true_sum
+        if p.rotation != "none":
+            rotated = Rotation(p.rotation, p.dim, p.seed).forward(true_sum[None, :])[0]
+        off = centre(self.total, p.modulus) - rotated / p.gamma
+        return int(np.sum(np.abs(off) > p.modulus / 2))
+
+
+def _check_weights(sample_weight: ArrayLike, n: int) -> NDArray[np.float64]:
+    weights = unit_weights(sample_weight)
+    if len(weights) != n:
+        raise ValueError(f"sample_weight has {len(weights)} entries for {n} clients.")
+    return weights
+
+
+def _inside_model_selection() -> bool:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False

@@ -1,0 +1,539 @@
+"""One private round, between parties that share nothing but bytes.
+
+The server broadcasts a :class:`RoundConfig`: a few hundred bytes of JSON with public seeds and
+parameters. A client answers with :func:`client_encode`: clip, sketch, and the mechanism's integer
+message. The server adds messages modulo M and inverts the steps with :func:`server_decode`.
+
+A client trusts no number it is sent: it recomputes ε from the noise it will really add and refuses
+what exceeds its own :class:`ClientPolicy`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+
+import solvers
+from sparse_secagg import mechanisms
+from sparse_secagg.accounting import norm_bound
+from sparse_secagg.encoders import BlockEncoder, IdentityEncoder, LinearEncoder, registry
+from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
+from sparse_secagg.mechanisms.randomness import Randomness
+from sparse_secagg.mechanisms.rotation import padded_dim
+from sparse_secagg.mechanisms.rounding import clip_rows
+from sparse_secagg.planner import JL_CLIP
+from sparse_secagg.public_randomness import resolve_seed, stream_key
+from sparse_secagg.secagg.wire import pack, packed_size, unpack
+
+__all__ = [
+    "ClientPolicy",
+    "RefusedRoundError",
+    "Round",
+    "RoundConfig",
+    "aggregate",
+    "client_encode",
+    "server_decode",
+    "sketch_clip_norm",
+]
+
+FORMAT_VERSION = 1
+_MAGIC = b"SSA1"
+_DIGEST_BYTES = 8
+
+
+class RefusedRoundError(ValueError):
+    """A client refuses to take part in a round; nothing was sent and no privacy spent."""
+
+
+@dataclass(frozen=True)
+class RoundConfig:
+    """The public description of one round.
+
+    Attributes
+    ----------
+    round_id : str
+        Names the round; a client takes part in a round once.
+    dim : int
+        Length d of the clients' vectors.
+    clip_norm : float
+        ℓ₂ clip c of the vectors, before the sketch.
+    encoder : dict
+        Name and parameters of the encoder.
+    encoder_seed : int
+        Public seed of the sketch.
+    mechanism : MechanismParameters
+        Calibrated parameters of the mechanism, its rotation's public seed among them.
+    epsilon, delta : float
+        What the round claims to cost: (ε, δ)-DP with the guaranteed survivors. Infinite ε: no
+        privacy.
+    version : int
+        Of the format.
+    """
+
+    round_id: str
+    dim: int
+    clip_norm: float
+    encoder: dict[str, Any]
+    encoder_seed: int
+    mechanism: MechanismParameters
+    epsilon: float
+    delta: float
+    version: int = FORMAT_VERSION
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        dim: int,
+        n_clients: int,
+        encoder: LinearEncoder,
+        mechanism: IntegerMechanism,
+        clip_norm: float = 1.0,
+        sketch_clip: str = "jl",
+        random_state: Any = None,
+        round_id: str | None = None,
+    ) -> RoundConfig:
+        """Calibrate a round.
+
+        Parameters
+        ----------
+        dim, n_clients : int
+            Length of the vectors and size of the cohort.
+        encoder : LinearEncoder
+            The encoder; its own ``random_state`` is not used.
+        mechanism : IntegerMechanism
+            The mechanism with its target (ε and δ, or a noise multiplier) and bit width. Its
+            ``clip_norm`` is set to the clip of the sketches.
+        clip_norm : float
+            ℓ₂ clip of the vectors.
+        sketch_clip : {"jl", "spectral"}
+            Clip of the sketches: 1.1·c, or c·σ_max(S), which never clips twice.
+        random_state : int, RandomState, Generator or None
+            Public randomness: sketch and rotation.
+        round_id : str, optional
+            A fresh one by default.
+        """
+        if not (clip_norm > 0 and math.isfinite(clip_norm)):
+            raise ValueError(f"clip_norm={clip_norm} must be a finite positive number.")
+        seed = resolve_seed(random_state)
+        encoder_seed = int(stream_key(seed, "encoder"))
+        encoder = _with_seed(encoder, encoder_seed).fit_dimension(dim)
+        mechanism = clone(mechanism).set_params(
+            clip_norm=sketch_clip_norm(encoder, clip_norm, sketch_clip),
+            random_state=int(stream_key(seed, "rotation")),
+        )
+        parameters = mechanism.calibrate(n_clients, encoder.n_components_)
+        return cls(
+            round_id=secrets.token_hex(8) if round_id is None else str(round_id),
+            dim=int(dim),
+            clip_norm=float(clip_norm),
+            encoder=registry.to_dict(encoder),
+            encoder_seed=encoder_seed,
+            mechanism=parameters,
+            epsilon=_epsilon(mechanism),
+            delta=float(mechanism.delta),
+        )
+
+    def to_json(self) -> str:
+        """Return the configuration as JSON, with a digest that guards against corruption."""
+        document = self._document()
+        return json.dumps({**document, "digest": _digest(document)}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RoundConfig:
+        """Return the configuration written by :meth:`to_json`; raise if it is not valid."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise RefusedRoundError(f"the configuration is not JSON: {error}.") from None
+        if not isinstance(document, dict) or document.get("version") != FORMAT_VERSION:
+            version = document.get("version") if isinstance(document, dict) else None
+            raise RefusedRoundError(
+                f"the configuration has version {version}, this software speaks {FORMAT_VERSION}; "
+                "update the older of the two."
+            )
+        digest = document.pop("digest", None)
+        if digest != _digest(document):
+            raise RefusedRoundError("the configuration was altered: its digest does not match.")
+        names = {item.name for item in fields(cls)}
+        if set(document) != names:
+            wrong = sorted(set(document) ^ names)
+            raise RefusedRoundError(f"the configuration has unexpected or missing fields {wrong}.")
+        try:
+            parameters = MechanismParameters.from_json(json.dumps(document.pop("mechanism")))
+            epsilon = float(document.pop("epsilon"))
+            return cls(mechanism=parameters, epsilon=epsilon, **document)
+        except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
+            raise RefusedRoundError(f"the configuration is not valid: {error}") from None
+
+    @property
+    def digest(self) -> bytes:
+        """Eight bytes that name this configuration in every message."""
+        return bytes.fromhex(_digest(self._document()))[:_DIGEST_BYTES]
+
+    def _document(self) -> dict[str, Any]:
+        document = {item.name: getattr(self, item.name) for item in fields(self)}
+        document["mechanism"] = json.loads(self.mechanism.to_json())
+        document["epsilon"] = repr(self.epsilon)  # JSON has no infinity
+        return document
+
+
+@dataclass
+class ClientPolicy:
+    """What a client insists on, whatever a server asks.
+
+    Attributes
+    ----------
+    max_epsilon : float
+        Largest ε of a round, at ``max_delta``, that the client agrees to.
+    max_delta : float
+        Largest δ.
+    dim : int, optional
+        The length its vectors have.
+    allow_trusted_server : bool
+        Whether to send messages without noise, which central privacy needs.
+    seen_rounds : set of str
+        Rounds taken part in; :meth:`check` adds to it.
+    """
+
+    max_epsilon: float = math.inf
+    max_delta: float = 1.0
+    dim: int | None = None
+    allow_trusted_server: bool = True
+    seen_rounds: set[str] = field(default_factory=set)
+
+    def check(self, config: RoundConfig) -> None:
+        """Raise :class:`RefusedRoundError` unless the round is acceptable; remember it if it is."""
+        if self.dim is not None and config.dim != self.dim:
+            raise RefusedRoundError(
+                f"the round is about vectors of length {config.dim}, this client's have {self.dim}."
+            )
+        if config.round_id in self.seen_rounds:
+            raise RefusedRoundError(
+                f"round_id={config.round_id!r} was answered before; answering twice would double "
+                "the privacy spent."
+            )
+        if config.delta > self.max_delta:
+            raise RefusedRoundError(
+                f"the round's delta={config.delta} exceeds this client's limit {self.max_delta}."
+            )
+        if config.mechanism.mechanism == "central" and not self.allow_trusted_server:
+            raise RefusedRoundError(
+                "the round asks for messages without noise (a trusted server), which this client "
+                "does not send; use mechanism='ddg' or 'skellam'."
+            )
+        actual = _round(config).epsilon
+        if actual > self.max_epsilon:
+            raise RefusedRoundError(
+                f"the round costs epsilon={actual:.4g}, above this client's limit "
+                f"{self.max_epsilon:.4g}; ask for more noise or more clients."
+            )
+        self.seen_rounds.add(config.round_id)
+
+
+class Round:
+    """The working parts of a configuration: its encoder and its mechanism.
+
+    Making them checks the configuration; ``epsilon`` is what its noise really gives.
+    """
+
+    def __init__(self, config: RoundConfig) -> None:
+        self.config = config
+        self.epsilon = _check_claim(config)
+        self.encoder = _with_seed(registry.from_dict(config.encoder), config.encoder_seed)
+        self.encoder.fit_dimension(config.dim)
+        self.mechanism = _mechanism(config)
+        if self.encoder.n_components_ != config.mechanism.dim:
+            raise RefusedRoundError(
+                f"the encoder makes sketches of length {self.encoder.n_components_}, but the "
+                f"mechanism is calibrated for {config.mechanism.dim}."
+            )
+
+    def sketch(self, X: Any) -> tuple[NDArray[np.floating], SketchCounts]:
+        """Return the sketches of the clipped rows of X (n, d); rows with NaN or Inf count as 0."""
+        X, counts = _clip(X, self.config.clip_norm, self.encoder)
+        return self.encoder.operator_.matmat(X.T).T, counts
+
+    def encode(self, X: Any, rng: Randomness | None = None) -> NDArray[np.uint64]:
+        """Return the messages of the rows of X (n, d), integers in [0, M) of shape (n, D)."""
+        return self.mechanism.encode(self.sketch(X)[0], rng)
+
+    def decode(
+        self, total: ArrayLike, n_survivors: int, rng: Randomness | None = None
+    ) -> NDArray[np.float64]:
+        """Return the noisy mean sketch from the modular sum of the survivors' messages.
+
+        ``rng`` is for a trusted server, which adds the noise here: each call is one release.
+        """
+        if isinstance(self.mechanism, mechanisms.CentralGaussian):
+            return self.mechanism.decode(total, n_survivors, rng)
+        return self.mechanism.decode(total, n_survivors)
+
+
+@dataclass(frozen=True)
+class SketchCounts:
+    """What clipping met, and the sums before and after. Data-dependent, so not private."""
+
+    n_nonfinite: int
+    n_clipped: int
+    norms: NDArray[np.float64]
+    total: NDArray[np.float64]
+    clipped_total: NDArray[np.float64]
+
+
+def client_encode(
+    config: RoundConfig | str | bytes,
+    x: ArrayLike,
+    *,
+    policy: ClientPolicy | None = None,
+    rng: Randomness | None = None,
+) -> bytes:
+    """Return one client's message: its sketch, clipped, rounded and noisy, packed at b bits.
+
+    Parameters
+    ----------
+    config : RoundConfig, str or bytes
+        The round, or its JSON.
+    x : array-like of shape (d,)
+        The client's vector. With NaN or Inf in it, the client contributes the zero vector.
+    policy : ClientPolicy, optional
+        The client's limits. By default only that the round's claim of ε is true.
+    rng : Randomness, optional
+        Private randomness; the operating system's by default.
+    """
+    if not isinstance(config, RoundConfig):
+        config = RoundConfig.from_json(config)
+    x = np.asarray(x, dtype=np.float64)
+    if x.shape != (config.dim,):
+        raise ValueError(
+            f"x has shape {x.shape}, but the round is about vectors of shape ({config.dim},)."
+        )
+    (policy or ClientPolicy()).check(config)
+    message = _round(config).encode(x[None, :], rng)[0]
+    return _MAGIC + config.digest + pack(message, config.mechanism.n_bits)
+
+
+def aggregate(
+    config: RoundConfig, messages: Iterable[bytes], *, on_invalid: str = "raise"
+) -> tuple[NDArray[np.uint64], list[int]]:
+    """Add messages modulo M: what ideal secure aggregation shows the server, and nothing else.
+
+    Parameters
+    ----------
+    config : RoundConfig
+        The round.
+    messages : iterable of bytes
+        What clients sent.
+    on_invalid : {"raise", "exclude"}
+        Whether a malformed message ends the aggregation or is left out.
+
+    Returns
+    -------
+    total : ndarray of uint64, shape (D,)
+        The sum modulo M.
+    survivors : list of int
+        Which messages are in it.
+    """
+    if on_invalid not in ("raise", "exclude"):
+        raise ValueError(f"on_invalid={on_invalid!r} must be 'raise' or 'exclude'.")
+    mask = np.uint64(config.mechanism.modulus - 1)
+    total = np.zeros(config.mechanism.padded_dim, dtype=np.uint64)
+    survivors = []
+    for i, message in enumerate(messages):
+        try:
+            values = unpack_message(config, message)
+        except ValueError as error:
+            if on_invalid == "raise":
+                raise ValueError(f"message {i}: {error}") from None
+            continue
+        total = (total + values) & mask
+        survivors.append(i)
+    return total, survivors
+
+
+def unpack_message(config: RoundConfig, message: bytes) -> NDArray[np.uint64]:
+    """Return the integers in one client's message; raise if it is not one of this round."""
+    p = config.mechanism
+    header = len(_MAGIC) + _DIGEST_BYTES
+    expected = header + packed_size(p.padded_dim, p.n_bits)
+    if len(message) != expected:
+        raise ValueError(f"has {len(message)} bytes, a message of this round has {expected}.")
+    if message[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("is not a message of this software.")
+    if message[len(_MAGIC) : header] != config.digest:
+        raise ValueError("belongs to another round.")
+    return unpack(message[header:], p.n_bits, p.padded_dim)
+
+
+def server_decode(
+    config: RoundConfig,
+    total: ArrayLike,
+    survivors: int | Sequence[int],
+    decoder: Any = "linear",
+) -> NDArray[np.float64]:
+    """Return the estimate of the survivors' mean from the modular sum of their messages.
+
+    Parameters
+    ----------
+    config : RoundConfig
+        The round.
+    total : array-like of shape (D,)
+        Sum of the messages modulo M.
+    survivors : int or sequence of int
+        How many, or which, messages are in the sum.
+    decoder : str or Solver
+        Any solver; costs no privacy (with central noise, though, every call is a release).
+    """
+    n_survivors = survivors if isinstance(survivors, int | np.integer) else len(survivors)
+    work = _round(config)
+    sketch = work.decode(total, int(n_survivors))
+    noise_std = work.mechanism.noise_std(int(n_survivors))
+    return make_decoder(decoder).fit(work.encoder.operator_, sketch, noise_std=noise_std).coef_
+
+
+def make_decoder(decoder: Any) -> Any:
+    """Return a new solver for a name, or an unfitted copy of one."""
+    return solvers.get(decoder) if isinstance(decoder, str) else clone(decoder)
+
+
+def sketch_clip_norm(encoder: LinearEncoder, clip_norm: float, kind: str) -> float:
+    """Return the clip c' of the sketches of vectors within ``clip_norm``."""
+    if kind not in ("jl", "spectral"):
+        raise ValueError(f"sketch_clip={kind!r} is not known; choose 'jl' or 'spectral'.")
+    if isinstance(encoder, IdentityEncoder):
+        return clip_norm
+    if kind == "jl":
+        return JL_CLIP * clip_norm
+    if not hasattr(encoder, "sigma_max"):
+        raise ValueError(
+            f"sketch_clip='spectral' needs the largest singular value of S, which "
+            f"{type(encoder).__name__} does not offer; use GaussianEncoder, or sketch_clip='jl'."
+        )
+    return clip_norm * encoder.sigma_max()
+
+
+def _with_seed(encoder: LinearEncoder, seed: int) -> LinearEncoder:
+    encoder = clone(encoder)
+    if "random_state" in encoder.get_params(deep=False):
+        encoder.set_params(random_state=seed)
+    return encoder
+
+
+def _mechanism(config: RoundConfig) -> IntegerMechanism:
+    try:
+        mechanism = mechanisms.from_parameters(config.mechanism)
+    except ValueError as error:
+        raise RefusedRoundError(str(error)) from None
+    return mechanism.set_params(delta=config.delta)
+
+
+def _epsilon(mechanism: IntegerMechanism) -> float:
+    return math.inf if mechanism.parameters_.variance == 0 else mechanism.epsilon_spent()
+
+
+def _check_claim(config: RoundConfig) -> float:
+    """Return the ε that the parameters really give; raise if they contradict each other."""
+    p = config.mechanism
+    problems = []
+    if p.gamma <= 0 or not math.isfinite(p.gamma) or p.clip_norm <= 0 or p.variance < 0:
+        problems.append("gamma, clip_norm and variance must be positive")
+    elif p.norm_bound < norm_bound(p.clip_norm / p.gamma, p.padded_dim, p.beta) * (1 - 1e-12):
+        problems.append("norm_bound is below the norm that rounding reaches")
+    if p.squared_bound > p.norm_bound**2 * (1 + 1e-12):
+        problems.append("squared_bound exceeds the square of norm_bound")
+    if not 1 <= p.min_survivors <= p.n_clients or not 1 <= p.n_bits <= 63:
+        problems.append("min_survivors or n_bits is out of range")
+    if p.rotation != "none" and padded_dim(p.rotation, p.dim) != p.padded_dim:
+        problems.append("padded_dim does not fit the rotation")
+    if problems:
+        raise RefusedRoundError(f"the configuration contradicts itself: {'; '.join(problems)}.")
+    actual = _epsilon(_mechanism(config))
+    if actual > config.epsilon * (1 + 1e-9):
+        raise RefusedRoundError(
+            f"the round claims epsilon={config.epsilon:.6g}, but its noise gives {actual:.6g}."
+        )
+    return actual
+
+
+def _clip(X: Any, clip_norm: float, encoder: LinearEncoder) -> tuple[Any, SketchCounts]:
+    """Return X with bad rows zeroed and all rows (all layers, for blocks) within the clip."""
+    if isinstance(encoder, BlockEncoder):
+        X = X.toarray() if sp.issparse(X) else X
+        return _clip_layers(np.array(X, dtype=np.float64), clip_norm, encoder)
+    if sp.issparse(X):
+        return _clip_sparse(sp.csr_array(X), clip_norm)
+    return _clip_dense(np.asarray(X, dtype=np.float64), clip_norm)
+
+
+def _clip_dense(X: NDArray[np.float64], clip_norm: float) -> tuple[NDArray, SketchCounts]:
+    # One fast pass finds the rows that need care: too long, or NaN or Inf anywhere.
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("ij,ij->i", X, X)
+        careful = np.flatnonzero(~(squares <= ((1 - 1e-9) * clip_norm) ** 2))
+    n_bad = n_clipped = 0
+    cut: NDArray[np.float64] | float = 0.0
+    if len(careful):
+        rows = X[careful]
+        bad = ~np.isfinite(rows).all(axis=1)
+        rows[bad] = 0.0
+        squares[careful[bad]] = 0.0
+        n_bad, before = int(bad.sum()), rows.sum(axis=0)
+        n_clipped = clip_rows(rows, clip_norm)
+        cut = before - rows.sum(axis=0)
+        X = X.copy()
+        X[careful] = rows
+    clipped_total = X.sum(axis=0)
+    counts = SketchCounts(n_bad, n_clipped, np.sqrt(squares), clipped_total + cut, clipped_total)
+    return X, counts
+
+
+def _clip_layers(
+    X: NDArray[np.float64], clip_norm: float, encoder: BlockEncoder
+) -> tuple[NDArray, SketchCounts]:
+    bad = ~np.isfinite(X).all(axis=1)
+    X[bad] = 0.0
+    norms, total = np.linalg.norm(X, axis=1), X.sum(axis=0)
+    clipped = np.zeros(len(X), dtype=bool)
+    for block in encoder.blocks_:
+        layer = X[:, block.features].copy()
+        clip_rows(layer, block.clip_share * clip_norm)
+        clipped |= (layer != X[:, block.features]).any(axis=1)
+        X[:, block.features] = layer
+    return X, SketchCounts(int(bad.sum()), int(clipped.sum()), norms, total, X.sum(axis=0))
+
+
+def _clip_sparse(X: sp.csr_array, clip_norm: float) -> tuple[sp.csr_array, SketchCounts]:
+    X = X.astype(np.float64, copy=True)
+    rows = [X.data[start:stop] for start, stop in zip(X.indptr, X.indptr[1:])]  # views
+    bad = [row for row in rows if not np.isfinite(row).all()]
+    for row in bad:
+        row[:] = 0.0
+    norms = np.array([np.linalg.norm(row) for row in rows])
+    total = np.asarray(X.sum(axis=0)).ravel()
+    n_clipped = sum(clip_rows(row[None, :], clip_norm) for row in rows if row.size)
+    return X, SketchCounts(len(bad), n_clipped, norms, total, np.asarray(X.sum(axis=0)).ravel())
+
+
+@lru_cache(maxsize=8)
+def _round_from_json(text: str) -> Round:
+    return Round(RoundConfig.from_json(text))
+
+
+def _round(config: RoundConfig) -> Round:
+    return _round_from_json(config.to_json())
+
+
+def _digest(document: dict[str, Any]) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(canonical).hexdigest()[: 4 * _DIGEST_BYTES]
