@@ -31,10 +31,20 @@ def check_accuracy(kind, A, epsilon, seed):
     assert found <= 1.05 * min(lasso, linear)
     if epsilon == 1 and kind in ("20-sparse", "100-sparse"):
         assert found <= lasso / 5
-    if epsilon == 1 and kind == "20-sparse":
+
+
+@pytest.mark.parametrize("name", ["hadamard", "count_4", "count_15"])
+def test_within_twice_the_error_of_least_squares_on_the_true_support(name):
+    """On average: one draw may hide an entry below the noise, which nobody finds."""
+    noise, found, best = noise_level(1), [], []
+    for seed in range(6):
+        A = ensemble(name, D, M, seed)
+        x, y = draw("20-sparse", A, noise, seed + 40)
         support = np.flatnonzero(x)
         on_support = np.linalg.lstsq(A.columns(support), y, rcond=None)[0]
-        assert found <= 2 * np.sum((on_support - x[support]) ** 2) / np.sum(x**2)
+        best.append(relative_error(on_support, x[support]))
+        found.append(relative_error(AMP().fit(A, y, noise_std=noise).coef_, x))
+    assert np.mean(found) <= 2 * np.mean(best)
 
 
 @pytest.mark.parametrize("epsilon", [1, 0.2])
