@@ -195,7 +195,9 @@ class AutoDecoder(Solver):
             "amp": float(amp.predicted_error),
         }
         best = min(risks, key=lambda name: risks[name])
-        if risks[best] >= _CLEARLY_LOWER * risks["amp"]:
+        # ‖noise‖² fluctuates by √(2m)·noise_std², and the estimates with it
+        chance = math.sqrt(2 * m) * noise_std**2 / unit
+        if risks[best] >= min(_CLEARLY_LOWER * risks["amp"], risks["amp"] - chance):
             best = "amp"
         reason = (
             f"estimated squared error {risks[best]:.3g} of ‖x‖² ≈ {energy / unit:.3g}; "

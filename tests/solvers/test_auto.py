@@ -92,6 +92,7 @@ def test_enough_measurements_of_a_small_dense_mean_are_left_to_a_linear_method()
     assert relative_error(auto.coef_, x) < 0.6
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_matrix_far_from_random_is_judged_by_held_out_measurements():
     rng = np.random.default_rng(0)
     A = 1.0 + 0.3 * rng.standard_normal((200, 300))
