@@ -36,8 +36,8 @@ class AdaptiveClip(BaseEstimator):
     learning_rate : float, default=0.2
         η of the geometric update.
     noise_multiplier : float or "auto", default="auto"
-        Noise on the count of bits, over its sensitivity; "auto" is n/10 for n clients, so that
-        the noise is a twentieth of the count and costs little beside the round.
+        Noise on the count of bits, over its sensitivity; "auto" is n/10 for n clients, at least 1,
+        so that the noise is a twentieth of the count and costs little beside the round.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class AdaptiveClip(BaseEstimator):
         if within.ndim != 1 or within.size == 0:
             raise ValueError(f"norms has shape {within.shape}; pass one norm a client.")
         n = len(within)
-        z = n / 10 if self.noise_multiplier == "auto" else float(self.noise_multiplier)
+        z = max(1.0, n / 10) if self.noise_multiplier == "auto" else float(self.noise_multiplier)
         mechanism = DiscreteGaussian(noise_multiplier=z, clip_norm=0.5, n_bits=_N_BITS)
         parameters = mechanism.calibrate(n, 1)
         messages = mechanism.encode(np.where(within, 0.5, -0.5)[:, None], rng)

@@ -321,7 +321,8 @@ class SparseSecAgg(BaseEstimator):
         run = _Run(Round(config), rng, secagg)
         run.collect(X, weights, dropouts)
         if clip is not None:
-            clip.update(np.concatenate(run.norms), rng)
+            # only survivors' bits, and their noise, can be counted on
+            clip.update(np.concatenate(run.norms)[run.survivors], rng)
         self._keep(run, decoder, weights, clip, feedback)
         return self
 
