@@ -33,7 +33,7 @@ def check_accuracy(kind, A, epsilon, seed):
         assert found <= lasso / 5
 
 
-@pytest.mark.parametrize("name", ["hadamard", "count_4", "count_15"])
+@pytest.mark.parametrize("name", grid.ENSEMBLES)
 def test_within_twice_the_error_of_least_squares_on_the_true_support(name):
     """On average: one draw may hide an entry below the noise, which nobody finds."""
     noise, found, best = noise_level(1), [], []
