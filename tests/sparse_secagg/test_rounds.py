@@ -140,7 +140,9 @@ class TestConfig:
 
 class TestClient:
     def test_mean_is_recovered_within_the_noise(self, config, X):
-        total, survivors = aggregate(config, (client_encode(config, x) for x in X))
+        streams = SimulationRandomness(8).spawn(N)
+        messages = [client_encode(config, x, rng=rng) for x, rng in zip(X, streams)]
+        total, survivors = aggregate(config, messages)
         assert survivors == list(range(N))
         estimate = server_decode(config, total, survivors)
         S = CountSketchEncoder(compression=5, random_state=config.encoder_seed).fit(X)
