@@ -27,6 +27,8 @@ from sklearn.exceptions import ConvergenceWarning
 import solvers
 from experiments.datasets import ClientSets, digits, python_identifiers
 from experiments.federated import MLP, train
+from experiments.metrics import cosine, relative_error, top_recall
+from experiments.plots import PALETTE, new_figure
 from sparse_secagg import PrivacyWarning, SparseSecAgg
 
 COMPRESSION = 10
@@ -225,14 +227,14 @@ def _measure(
     start = time.perf_counter()
     estimate = fitted.decode(name)
     seconds = time.perf_counter() - start
-    length = float(np.linalg.norm(estimate))
-    cosine = float(estimate @ truth) / (length * float(np.linalg.norm(truth))) if length else 0.0
-    recall = None
-    if hitters is not None:
-        top, found = (set(np.argsort(-x)[:hitters]) for x in (truth, estimate))
-        recall = len(top & found) / hitters
-    error = float(np.sum((estimate - truth) ** 2) / np.sum(truth**2))
-    return DecoderResult(label or name, error, cosine, seconds, recall), estimate
+    result = DecoderResult(
+        decoder=label or name,
+        relative_error=relative_error(estimate, truth),
+        cosine=cosine(estimate, truth),
+        seconds=seconds,
+        recall=None if hitters is None else top_recall(estimate, truth, hitters),
+    )
+    return result, estimate
 
 
 def _table(title: str, rows: list[DecoderResult]) -> Table:
@@ -265,10 +267,8 @@ def _draw(
     estimates: dict[str, NDArray[np.floating]],
     bits: float,
 ) -> None:
-    from matplotlib.figure import Figure
-
-    blue, orange, green = "#0072B2", "#D55E00", "#009E73"  # safe for colour-blind readers
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    blue, orange, green = PALETTE[:3]
+    figure = new_figure(13, 9)
     grid = figure.add_gridspec(2, 2)
 
     training = figure.add_subplot(grid[0, 0])

@@ -1,0 +1,26 @@
+"""How near an estimate is to the truth: the measures that every experiment reports."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def relative_error(estimate: NDArray[np.floating], truth: NDArray[np.floating]) -> float:
+    """Return ‖estimate − truth‖²/‖truth‖²: 1 is no better than zero. NaN for a zero truth."""
+    size = float(np.sum(np.square(truth, dtype=np.float64)))
+    if not size:
+        return float("nan")
+    return float(np.sum(np.square(np.subtract(estimate, truth, dtype=np.float64)))) / size
+
+
+def cosine(estimate: NDArray[np.floating], truth: NDArray[np.floating]) -> float:
+    """Return the cosine of the angle between the two; 0 when either is zero."""
+    lengths = float(np.linalg.norm(estimate)) * float(np.linalg.norm(truth))
+    return float(np.dot(estimate, truth)) / lengths if lengths else 0.0
+
+
+def top_recall(estimate: NDArray[np.floating], truth: NDArray[np.floating], k: int) -> float:
+    """Return the share of the truth's k largest entries that are among the estimate's k largest."""
+    top, found = (set(np.argsort(-x, kind="stable")[:k].tolist()) for x in (truth, estimate))
+    return len(top & found) / k

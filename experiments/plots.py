@@ -1,0 +1,28 @@
+"""How the project's pictures look: colours, sizes and how they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours, told apart by colour-blind readers too.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+
+
+def new_figure(width: float = 7.0, height: float = 4.5) -> Figure:
+    """Return an empty figure of so many inches; needs no display and no global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write ``stem.png`` and ``stem.svg`` and return their paths."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths
