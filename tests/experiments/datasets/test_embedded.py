@@ -3,7 +3,8 @@ import keyword
 import numpy as np
 import pytest
 
-from experiments.datasets import ClientSets, _identifiers, python_identifiers
+from experiments.datasets import ClientSets, python_identifiers
+from experiments.datasets.embedded import _identifiers
 
 
 def test_sets_become_unit_rows_in_alphabetical_order():

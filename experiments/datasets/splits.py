@@ -1,0 +1,54 @@
+"""From rows to clients: by a column that says whose they are, or by a Dirichlet distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.datasets.base import Examples
+
+
+def split_by_client(
+    x: NDArray[Any], y: NDArray[np.int64], client: NDArray[Any]
+) -> dict[str, Examples]:
+    """Return the rows of each client, in the order of the file; clients in ascending order."""
+    order = np.argsort(client, kind="stable")
+    names, starts = np.unique(client[order], return_index=True)
+    rows = np.split(order, starts[1:])
+    return {str(name): (x[mine], y[mine]) for name, mine in zip(names, rows)}
+
+
+def dirichlet_split(
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    n_clients: int,
+    concentration: float,
+    rng: np.random.Generator,
+) -> dict[str, Examples]:
+    """Share the rows of each class among clients in Dirichlet proportions.
+
+    Parameters
+    ----------
+    x, y : array
+        Rows and their classes.
+    n_clients : int
+        How many clients share them; one that receives no row is left out.
+    concentration : float
+        Small values give each client few classes, large values give all the same mixture.
+    rng : Generator
+        Of the proportions.
+    """
+    if n_clients < 1:
+        raise ValueError(f"n_clients={n_clients}: at least one client must hold the data.")
+    if not (concentration > 0 and np.isfinite(concentration)):
+        raise ValueError(f"concentration={concentration} must be a positive number, such as 1.")
+    owners: list[list[int]] = [[] for _ in range(n_clients)]
+    for label in np.unique(y):
+        mine = np.flatnonzero(y == label)
+        shares = rng.dirichlet(np.full(n_clients, concentration))
+        cuts = (np.cumsum(shares)[:-1] * len(mine)).astype(int)
+        for owner, part in zip(owners, np.split(mine, cuts)):
+            owner.extend(part)
+    return {f"client-{i:03d}": (x[owner], y[owner]) for i, owner in enumerate(owners) if owner}
