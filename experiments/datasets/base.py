@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 Examples = tuple[NDArray[Any], NDArray[np.int64]]
+Value = TypeVar("Value")
 
 
 class DataError(ValueError):
@@ -75,3 +76,46 @@ class ClientData:
 
     clients: Mapping[str, Examples]
     test: Examples
+
+
+@dataclass(frozen=True)
+class ClientTexts:
+    """Texts by client, for `client_words` and `next_word`.
+
+    Attributes
+    ----------
+    clients : mapping of str to list of str
+        Texts of each client; large files are read client by client, when the mapping is asked.
+    held_out : mapping of str to list of str
+        Texts of clients whom the source keeps for testing; empty if it keeps none.
+    """
+
+    clients: Mapping[str, list[str]]
+    held_out: Mapping[str, list[str]]
+
+
+class LazyClients(Mapping[str, Value]):
+    """A mapping that reads a client's data whenever it is asked for it, and keeps nothing.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The clients.
+    read : callable
+        Returns the data of a client. Picklable, so that the mapping can go to other processes.
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], Value]) -> None:
+        self._names = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> Value:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

@@ -56,6 +56,15 @@ def python_identifiers(max_files: int | None = None) -> ClientSets:
         Take only so many files, evenly spread over the library.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
+    files = library_files(max_files)
+    return ClientSets.from_sets(
+        {path.relative_to(root).as_posix(): _identifiers(path) for path in files}
+    )
+
+
+def library_files(max_files: int | None) -> list[Path]:
+    """Return the source files of Python's standard library, or so many spread evenly over it."""
+    root = Path(sysconfig.get_paths()["stdlib"])
     files = [
         path
         for path in sorted(root.rglob("*.py"))
@@ -63,9 +72,7 @@ def python_identifiers(max_files: int | None = None) -> ClientSets:
     ]
     if max_files is not None and len(files) > max_files:
         files = [files[k] for k in np.linspace(0, len(files) - 1, max_files).astype(int)]
-    return ClientSets.from_sets(
-        {path.relative_to(root).as_posix(): _identifiers(path) for path in files}
-    )
+    return files
 
 
 def _identifiers(path: Path) -> set[str]:

@@ -1,23 +1,15 @@
-"""Where data files are, and how to read arrays from files that nobody vouches for.
-
-Nothing is unpickled, and no memory is set aside on the word of a header: what a header declares is
-compared with the bytes that are there first.
-"""
+"""Where data files are, and how to read files that nobody vouches for."""
 
 from __future__ import annotations
 
 import gzip
-import io
-import math
+import json
 import os
-import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import IO, Any, cast
 
 from experiments.datasets.base import DataError, MissingDataError
 
@@ -67,81 +59,59 @@ def missing(what: str, remedy: str, folder: Path | None) -> MissingDataError:
     return MissingDataError(f"{what} not found: {where}. {remedy}")
 
 
-def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
-    """Return the named arrays of an ``.npz`` file, none of which can hold Python objects."""
+def read_at_most(stream: IO[bytes], limit: int) -> bytes:
+    """Return up to ``limit`` bytes; memory grows with what is there, not with the limit."""
+    parts, left = [], limit
+    while left and (part := stream.read(min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def allowed_expansion(compressed: int) -> int:
+    """Return how many bytes so many compressed bytes may become before it is called a bomb."""
+    return max(ALWAYS_ALLOWED, EXPANSION * compressed)
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading, expanded if its name ends in ``.gz``; failures name the file."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            present = {Path(name).stem: name for name in archive.namelist()}
-            absent = [name for name in names if name not in present]
-            if absent:
-                raise DataError(
-                    f"{path} lacks the array{'s' * (len(absent) > 1)} {', '.join(absent)}; it "
-                    f"holds {', '.join(sorted(present)) or 'nothing'}. Save it as "
-                    f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
-                )
-            return [_read_member(archive, present[name], path) for name in names]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-        raise DataError(f"{path} is not a readable .npz file ({error}); get it again.") from error
-
-
-def _read_member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
-    member = archive.getinfo(name)
-    allowed = max(ALWAYS_ALLOWED, EXPANSION * member.compress_size)
-    with archive.open(member) as stream:
-        return read_npy(stream, f"{name} in {path}", min(member.file_size, allowed))
-
-
-def read_npy(stream: IO[bytes], source: str, available: int) -> NDArray[Any]:
-    """Return the array of an ``.npy`` stream of which ``available`` bytes may be read."""
-    try:
-        version = np.lib.format.read_magic(stream)
-        header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, fortran_order, dtype = header(stream)
-    except (ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        raise DataError(f"{source} is not a NumPy array; save it with numpy.save.") from error
-    if dtype.hasobject or dtype.fields is not None:
-        raise DataError(
-            f"{source} has dtype {dtype}, which loaders refuse (objects can run code); save plain "
-            "numbers or fixed-width strings."
-        )
-    if any(size < 0 for size in shape):
-        raise DataError(f"{source} declares the shape {shape}, with a negative size.")
-    n_bytes = math.prod(shape) * dtype.itemsize
-    if n_bytes > available:
-        raise DataError(
-            f"{source} declares the shape {shape} of {dtype}, {n_bytes} bytes, but at most "
-            f"{available} are there to read; the file is damaged or not what it says."
-        )
-    content = stream.read(n_bytes)
-    if len(content) != n_bytes:
-        raise DataError(
-            f"{source} ends after {len(content)} of {n_bytes} bytes of data; get it again."
-        )
-    flat = np.frombuffer(content, dtype=dtype) if dtype.itemsize else np.zeros(shape, dtype)
-    return flat.reshape(shape, order="F" if fortran_order else "C")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            yield cast(IO[bytes], stream)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); get it again.") from error
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, expanded if its name ends in ``.gz``, within limits."""
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    allowed = max(ALWAYS_ALLOWED, EXPANSION * path.stat().st_size)
-    try:
-        with gzip.open(path) as stream:
-            content = stream.read(allowed + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is not a readable gzip file ({error}); get it again.") from error
+    """Return the content of a file, expanded within limits if its name ends in ``.gz``."""
+    size = path.stat().st_size
+    allowed = allowed_expansion(size) if path.suffix == ".gz" else size
+    with open_bytes(path) as stream:
+        content = read_at_most(stream, allowed + 1)
     if len(content) > allowed:
         raise DataError(
-            f"{path} expands to more than {allowed} bytes, {EXPANSION} times its size; if that is "
-            "meant, expand it with gunzip first."
+            f"{path} expands to more than {allowed} bytes, over {EXPANSION} times its size; if "
+            "that is meant, expand it with gunzip first."
         )
     return content
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """Return the content of a file as a stream, expanded as `read_bytes` does."""
-    return io.BytesIO(read_bytes(path)) if path.suffix == ".gz" else path.open("rb")
+def read_text(path: Path) -> str:
+    """Return a text file, which must be UTF-8."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 ({error}); convert it, e.g. with iconv.") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file, plain or gzipped."""
+    try:
+        return json.loads(read_text(path))
+    except RecursionError:
+        raise DataError(f"{path} is nested too deeply to be a dataset.") from None
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{path} is not valid JSON ({error}); get it again.") from error

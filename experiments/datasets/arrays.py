@@ -1,0 +1,133 @@
+"""Arrays from ``.npz`` and IDX files that nobody vouches for.
+
+Nothing is unpickled, and no memory is set aside on the word of a header: what a header declares is
+first compared with the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.datasets.base import DataError
+from experiments.datasets.files import allowed_expansion, open_bytes, read_at_most
+
+#: Types of IDX files by the third byte of the header.
+_IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_NPY_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays in an ``.npz`` file."""
+    with _open_zip(path) as archive:
+        return [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+
+
+def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Return the named arrays of an ``.npz`` file: numbers, booleans or fixed-width strings."""
+    with _open_zip(path) as archive:
+        present = archive.namelist()
+        absent = [name for name in names if f"{name}.npy" not in present]
+        if absent:
+            raise DataError(
+                f"{path} lacks the array{'s' * (len(absent) > 1)} {', '.join(absent)}; it holds "
+                f"{', '.join(present) or 'nothing'}. Save it as "
+                f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
+            )
+        try:
+            return [_read_member(archive, f"{name}.npy", path) for name in names]
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+            raise DataError(f"{path} cannot be read ({error}); get it again.") from error
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError) as error:
+        raise DataError(f"{path} is not a readable .npz file ({error}); get it again.") from error
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
+    member = archive.getinfo(name)
+    # The archive's own word for the compressed size counts no further than the file is long.
+    stored = min(member.compress_size, path.stat().st_size)
+    with archive.open(member) as stream:
+        available = min(member.file_size, allowed_expansion(stored))
+        return _read_npy(stream, f"{name} in {path}", available)
+
+
+def _read_npy(stream: IO[bytes], source: str, available: int) -> NDArray[Any]:
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, fortran_order, dtype = _NPY_HEADERS[version](stream)
+    except (ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
+        raise DataError(f"{source} is not a NumPy array; save it with numpy.savez.") from error
+    if dtype.kind not in "biufUS" or dtype.itemsize == 0:
+        raise DataError(
+            f"{source} has dtype {dtype}, which is refused (objects can run code); save numbers, "
+            "booleans or fixed-width strings."
+        )
+    return _read_array(stream, dtype, shape, "F" if fortran_order else "C", source, available)
+
+
+def _read_array(
+    stream: IO[bytes],
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    order: Any,
+    source: str,
+    available: int,
+) -> NDArray[Any]:
+    if any(not 0 <= size < 1 << 48 for size in shape) or len(shape) > 32:
+        raise DataError(f"{source} declares the shape {shape}, which no data can have.")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes > available:
+        raise DataError(
+            f"{source} declares the shape {shape} of {dtype}, {n_bytes} bytes, but at most "
+            f"{available} are there to read; the file is damaged or not what it says."
+        )
+    if n_bytes == 0:
+        return np.zeros(shape, dtype)
+    content = read_at_most(stream, n_bytes)
+    if len(content) != n_bytes:
+        raise DataError(
+            f"{source} ends after {len(content)} of {n_bytes} bytes of data; get it again."
+        )
+    return np.frombuffer(content, dtype=dtype).reshape(shape, order=order)
+
+
+def read_idx(path: Path) -> NDArray[Any]:
+    """Return the array of an IDX file, plain or gzipped, in the machine's byte order."""
+    size = path.stat().st_size
+    with open_bytes(path) as stream:
+        start = stream.read(4)
+        if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES or not start[3]:
+            raise DataError(
+                f"{path} does not start as an IDX file does (two zero bytes, a type, the number "
+                "of dimensions); get the file named *-idx*-* and leave it as it is."
+            )
+        sizes = stream.read(4 * start[3])
+        if len(sizes) < 4 * start[3]:
+            raise DataError(f"{path} ends within its header; get it again.")
+        shape = struct.unpack(f">{start[3]}I", sizes)
+        header = 4 + len(sizes)
+        available = allowed_expansion(size) if path.suffix == ".gz" else size - header
+        dtype = np.dtype(_IDX_TYPES[start[2]])
+        array = _read_array(stream, dtype, shape, "C", str(path), available)
+        if stream.read(1):
+            raise DataError(
+                f"{path} goes on after the {array.nbytes} bytes that its header declares; it is "
+                "damaged or not what it says."
+            )
+    return array.astype(dtype.newbyteorder("="), copy=False)
