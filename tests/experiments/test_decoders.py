@@ -1,0 +1,83 @@
+"""Decoders described by a text."""
+
+import numpy as np
+import pytest
+
+import solvers
+from experiments.decoders import parse_decoder
+from solvers.denoisers import Sparse
+
+
+@pytest.mark.parametrize("name", solvers.names())
+def test_a_name_is_the_solver_of_that_name(name):
+    assert repr(parse_decoder(name)) == repr(solvers.get(name))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("lasso", solvers.get("working_set")),
+        ("working_set:debias", solvers.get("working_set", debias=True)),
+        ("lasso: debias, tol = 1e-8", solvers.get("working_set", debias=True, tol=1e-8)),
+        ("fista:alpha=cv", solvers.get("fista", alpha="cv")),
+        ("omp:n_nonzero=50", solvers.get("omp", n_nonzero=50)),
+        ("amp:debias", solvers.get("amp", debias=True)),
+        ("amp:soft,debias", solvers.get("amp", denoiser="soft", debias=True)),
+        ("amp:positive", solvers.get("amp", denoiser=Sparse(positive=True))),
+        ("lasso:positive", solvers.get("working_set", positive=True)),
+    ],
+)
+def test_options_are_constructor_parameters(spec, expected):
+    assert type(parse_decoder(spec)) is type(expected)
+    assert parse_decoder(spec).get_params() == expected.get_params()
+
+
+def test_layer_shapes_reach_the_solvers_that_use_them():
+    shapes = {"weight": (30, 20), "bias": (20,)}
+    expected = ((30, 20), (20,))
+    assert parse_decoder("amp:low_rank", shapes).shapes == expected
+    assert parse_decoder("amp:auto,debias", list(shapes.values())).shapes == expected
+    assert parse_decoder("auto", shapes).shapes == expected
+    assert parse_decoder("amp", shapes).shapes is None
+    assert parse_decoder("lasso", shapes).get_params() == solvers.get("working_set").get_params()
+
+
+def test_low_rank_decodes_a_low_rank_layer():
+    rng = np.random.default_rng(0)
+    x = np.outer(rng.standard_normal(40), rng.standard_normal(30)).ravel() / 35
+    A = rng.standard_normal((600, 1200)) / np.sqrt(600)
+    y = A @ x + 0.001 * rng.standard_normal(600)
+    errors = {
+        spec: np.sum(
+            (parse_decoder(spec, {"weight": (40, 30)}).fit(A, y, noise_std=0.001).coef_ - x) ** 2
+        )
+        for spec in ("amp", "amp:low_rank")
+    }
+    assert errors["amp:low_rank"] < 0.1 * errors["amp"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("lass", "no solver 'lass'; did you mean"),
+        ("linear:debias", "'linear' has no option 'debias'; it has none"),
+        ("amp:low-rank", "has no option 'low-rank'; it has debias, positive, auto, low_rank"),
+        ("amp:low_rank", "needs the shapes of the layers"),
+        ("amp:soft,low_rank", "sets one parameter twice"),
+        ("amp:shapes=3", "has no option 'shapes=3'"),
+        ("amp:tol", "has no option 'tol'; it has .*tol=…"),
+        ("", "no solver ''"),
+    ],
+)
+def test_what_is_wrong_is_named(spec, message):
+    with pytest.raises(ValueError, match=message):
+        parse_decoder(spec)
+
+
+def test_values_are_never_executed():
+    assert parse_decoder("fista:alpha=__import__('os')").alpha == "__import__('os')"
+
+
+def test_a_solver_is_returned_as_it_is():
+    solver = solvers.get("ridge")
+    assert parse_decoder(solver) is solver
