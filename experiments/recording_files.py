@@ -119,7 +119,9 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the checked contents of ``recording.json``."""
     path = folder / MANIFEST
     with _open_regular(path) as file:
-        return parse_manifest(file.read(MAX_MANIFEST_BYTES + 1), str(path))
+        # read(limit) would allocate the limit, however small the file
+        size = min(os.fstat(file.fileno()).st_size, MAX_MANIFEST_BYTES + 1)
+        return parse_manifest(file.read(size), str(path))
 
 
 def _open_regular(path: Path) -> io.BufferedReader:
