@@ -16,8 +16,14 @@ from rich.console import Console
 from rich.table import Table
 
 
+#: Idle threads of a BLAS library spin for about this long after its last call, on a core that
+#: the next library timed could use.
+SPIN_SECONDS = 0.2
+
+
 def seconds(function: Callable[[], Any], repeats: int = 5) -> float:
     """Least wall time of ``function()``; one untimed call first, so compilation is not timed."""
+    time.sleep(SPIN_SECONDS)
     function()
     return min(_once(function) for _ in range(repeats))
 

@@ -117,7 +117,7 @@ def _time_to_gap(
         reached = problem.relative_gap(x, alpha)
         if reached <= gap:
             if elapsed < 0.3:
-                elapsed = seconds(lambda tol=tol: fit(problem, alpha, tol), repeats=3)
+                elapsed = seconds(lambda tol=tol: fit(problem, alpha, tol), repeats=5)
             return elapsed, reached
     return np.inf, reached
 
@@ -192,7 +192,7 @@ def _one_row(
 ) -> list[float]:
     alpha = problem.alpha_noise if fraction is None else fraction * problem.alpha_max
     x = _ours(problem, alpha, gap)
-    ours = seconds(lambda: _ours(problem, alpha, gap), repeats=3)
+    ours = seconds(lambda: _ours(problem, alpha, gap), repeats=5)
     worst = problem.relative_gap(x, alpha)
     times = []
     for fit, tolerances in peers.values():

@@ -24,7 +24,7 @@ MEMORY_BOUND = 20
 
 _lock = threading.Lock()
 _depth = 0
-_limiter: Any = None
+_before: list[int] = []
 
 
 @contextmanager
@@ -44,11 +44,17 @@ def blas_for(multiplications: float) -> Iterator[None]:
         _leave()
 
 
+# threadpoolctl's own context manager describes all libraries on entry and exit, which takes longer
+# than the small products it would guard.
+
+
 def _enter() -> None:
-    global _depth, _limiter
+    global _depth, _before
     with _lock:
         if _depth == 0:
-            _limiter = _controller().limit(limits=1, user_api="blas")
+            _before = [library.num_threads for library in _libraries()]
+            for library in _libraries():
+                library.set_num_threads(1)
         _depth += 1
 
 
@@ -57,9 +63,12 @@ def _leave() -> None:
     with _lock:
         _depth -= 1
         if _depth == 0:
-            _limiter.restore_original_limits()
+            for library, before in zip(_libraries(), _before):
+                library.set_num_threads(before)
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _libraries() -> list[Any]:
+    import scipy.linalg  # noqa: F401  its BLAS must be loaded to be found
+
+    return ThreadpoolController().select(user_api="blas").lib_controllers

@@ -189,6 +189,78 @@ def sparse_descent(data, indices, indptr, squares, y, r, x, lam, target, positiv
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
+def _dot(a, b):
+    total = 0.0
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def squared_norms(C, rows):
+    """Return ||C_j||^2 for the rows j of C."""
+    out = np.empty(len(rows))
+    for k in range(len(rows)):
+        out[k] = _dot(C[rows[k]], C[rows[k]])
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _sweep_rows(C, rows, squares, places, r, x, lam, positive):
+    decrease = 0.0
+    for k in places:
+        if squares[k] > 0:
+            a = C[rows[k]]
+            old = x[k]
+            new = soft(old * squares[k] + _dot(a, r), lam, positive) / squares[k]
+            delta = new - old
+            if delta != 0.0:
+                x[k] = new
+                decrease += delta * delta * squares[k]
+                _subtract(r, delta, a, len(r))
+    return decrease
+
+
+@njit(cache=True, nogil=True)
+def _dense_gap(C, rows, y, r, x, lam, positive):
+    l1_norm = 0.0
+    largest = 0.0
+    for k in range(len(x)):
+        l1_norm += abs(x[k])
+        q = _dot(C[rows[k]], r)
+        largest = max(largest, q if positive else abs(q))
+    return _gap(_dot(r, r), _dot(r, y), largest, l1_norm, lam)
+
+
+@njit(cache=True, nogil=True)
+def dense_descent(C, rows, squares, y, r, x, lam, target, positive, max_rounds):
+    """Coordinate descent through the residual; the k-th column is row rows[k] of C.
+
+    A round sweeps once over all columns, then over the support. Stops at gap <= target, or when
+    a round left the signs of x as they were and a tenth of the gap. Changes x and r = y - A x;
+    returns the gap.
+    """
+    everything = np.arange(len(x))
+    signs = np.empty(len(x))
+    gap = _dense_gap(C, rows, y, r, x, lam, positive)
+    rounds = 0
+    while gap > target and rounds < max_rounds:
+        rounds += 1
+        signs[:] = np.sign(x)
+        _sweep_rows(C, rows, squares, everything, r, x, lam, positive)
+        support = np.flatnonzero(x)
+        for _ in range(_SUPPORT_SWEEPS):
+            moved = _sweep_rows(C, rows, squares, support, r, x, lam, positive)
+            if moved < 0.01 * target:
+                break
+        before = gap
+        gap = _dense_gap(C, rows, y, r, x, lam, positive)
+        if gap > 0.1 * before and np.all(np.sign(x) == signs):
+            break
+    return gap
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
 def proximal_step(z, slope, x, step, threshold, positive, new):
     """Write new = S(z + step * slope, threshold); slope is minus the gradient at z.
 

@@ -1,0 +1,304 @@
+"""Columns of A gathered for the Lasso, and coordinate descent on them.
+
+A pool holds n columns, ``indices`` in A, and minimises over x on those alone; lam = m alpha. There
+is one for columns written out, one for sparse columns and one for operators that have a formula
+for the entries of A^T A.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from solvers._blas import blas_for
+from solvers.operators import DenseOperator, Operator
+
+__all__ = ["Pool", "new_pool"]
+
+#: Calls of the descent (each up to sign stability or 50 rounds) per outer iteration.
+_MAX_CALLS = 200
+_MAX_ROUNDS = 50
+
+#: Room made for further columns, in units of those there are; memory not written to is not taken.
+_ROOM = 4
+
+
+class Pool(Protocol):
+    """Some columns of A."""
+
+    indices: NDArray[np.int64]
+
+    def extend(self, J: NDArray[np.int64]) -> None:
+        """Add columns of A."""
+
+    def minimize(
+        self,
+        y: NDArray[np.float64],
+        correlations: NDArray[np.float64],
+        x: NDArray[np.float64],
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> NDArray[np.float64]:
+        """Change x until its gap on the pool, in units of m, is at most ``target``.
+
+        ``correlations`` is A^T y on all columns, perhaps in float32 only. Returns y - A x.
+        """
+        ...
+
+
+def new_pool(A: Operator, J: NDArray[np.int64]) -> Pool:
+    """Return the columns J of A in the form that suits A."""
+    if A.has_sparse_columns:
+        return SparsePool(A, J)
+    if type(A).gram is not Operator.gram:
+        return GramPool(A, J)
+    return ColumnPool(A, J)
+
+
+class ColumnPool:
+    """Columns written out, few enough to stay in cache.
+
+    The descent runs on the residual. Where it slows down with stable signs, the optimality system
+    is solved on the support, through its Gram matrix, extended by new columns only.
+    """
+
+    def __init__(self, A: Operator, J: NDArray[np.int64]) -> None:
+        self.A = A
+        self.indices = np.empty(0, dtype=np.int64)
+        self.squares = np.empty(0)
+        # The k-th column is row rows[k] of matrix: of A^T itself, if its rows are contiguous.
+        self.copies = not (
+            isinstance(A, DenseOperator) and A.dtype == np.float64 and A.A.flags.f_contiguous
+        )
+        self.matrix = np.empty((0, A.shape[0])) if self.copies else A.A.T
+        self.in_gram = np.empty(0, dtype=np.int64)  # positions in indices
+        self.gram = np.empty((0, 0))
+        self.extend(J)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        return np.arange(len(self.indices)) if self.copies else self.indices
+
+    def extend(self, J: NDArray[np.int64]) -> None:
+        from solvers._kernels import squared_norms
+
+        n, total = len(self.indices), len(self.indices) + len(J)
+        self.indices = np.concatenate([self.indices, J])
+        if self.copies:
+            if total > len(self.matrix):
+                before, self.matrix = self.matrix, np.empty((_ROOM * total, self.A.shape[0]))
+                self.matrix[:n] = before[:n]
+            self.matrix[n:total] = self.A.columns(J).T
+        self.squares = np.concatenate([self.squares, squared_norms(self.matrix, self.rows[n:])])
+
+    def minimize(
+        self,
+        y: NDArray[np.float64],
+        correlations: NDArray[np.float64],
+        x: NDArray[np.float64],
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> NDArray[np.float64]:
+        from solvers._kernels import dense_descent
+
+        rows, squares = self.rows, self.squares
+        for _ in range(_MAX_CALLS):
+            support = np.flatnonzero(x)
+            r = y - x[support] @ self.matrix[rows[support]]
+            gap = dense_descent(
+                self.matrix, rows, squares, y, r, x, lam, target, positive, _MAX_ROUNDS
+            )
+            if gap <= target:
+                break
+            support = np.flatnonzero(x)
+            places = self._gram_of(support)
+            c = self.matrix[rows[support]] @ y
+            with blas_for(len(support) ** 3 / 6):  # a Cholesky factor
+                x[support] = solve_on_support(self.gram[np.ix_(places, places)], c, x[support], lam)
+        return r
+
+    def _gram_of(self, support: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the support is in the Gram matrix, to which what is missing is added."""
+        new = np.setdiff1d(support, self.in_gram)
+        k, total = len(self.in_gram), len(self.in_gram) + len(new)
+        if total > len(self.gram):
+            gram, self.gram = self.gram, np.empty((_ROOM * total,) * 2)
+            self.gram[:k, :k] = gram[:k, :k]
+        with blas_for(self.A.shape[0] * len(new) * total):
+            columns = self.matrix[self.rows[new]]
+            self.gram[k:total, :k] = columns @ self.matrix[self.rows[self.in_gram]].T
+            self.gram[k:total, k:total] = columns @ columns.T
+        self.gram[:k, k:total] = self.gram[k:total, :k].T
+        self.in_gram = np.concatenate([self.in_gram, new])
+        places = np.empty(len(self.indices), dtype=np.int64)
+        places[self.in_gram] = np.arange(total)
+        return places[support]
+
+
+class GramPool:
+    """Columns never written out: the descent runs on a formula for their Gram matrix."""
+
+    def __init__(self, A: Operator, J: NDArray[np.int64]) -> None:
+        self.A = A
+        self.indices = np.empty(0, dtype=np.int64)
+        self.gram = np.empty((0, 0))
+        self.extend(J)
+
+    def extend(self, J: NDArray[np.int64]) -> None:
+        n, total = len(self.indices), len(self.indices) + len(J)
+        if total > len(self.gram):
+            gram, self.gram = self.gram, np.empty((_ROOM * total,) * 2)
+            self.gram[:n, :n] = gram[:n, :n]
+        self.gram[n:total, :n] = self.A.gram(J, self.indices)
+        self.gram[n:total, n:total] = self.A.gram(J, J)
+        self.gram[:n, n:total] = self.gram[n:total, :n].T
+        self.indices = np.concatenate([self.indices, J])
+
+    def minimize(
+        self,
+        y: NDArray[np.float64],
+        correlations: NDArray[np.float64],
+        x: NDArray[np.float64],
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> NDArray[np.float64]:
+        self._descend(correlations[self.indices], float(y @ y), x, lam, target, positive)
+        full = np.zeros(self.A.shape[1])
+        full[self.indices] = x
+        return y - np.asarray(self.A.matvec(full), dtype=np.float64)
+
+    def _descend(
+        self,
+        c: NDArray[np.float64],
+        yy: float,
+        x: NDArray[np.float64],
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> None:
+        from solvers._kernels import gram_descent, gram_gap
+
+        n = len(x)
+        q = c - self._gram_times(x)
+        for _ in range(_MAX_CALLS):
+            gap, _rounds = gram_descent(
+                self.gram, n, c, q, x, lam, yy, target, positive, _MAX_ROUNDS
+            )
+            if gap <= target:
+                return
+            support = np.flatnonzero(x)
+            with blas_for(len(support) ** 3 / 6):  # a Cholesky factor
+                x[support] = solve_on_support(
+                    self.gram[np.ix_(support, support)], c[support], x[support], lam
+                )
+            q[:] = c - self._gram_times(x)
+            if gram_gap(q, c, x, n, lam, yy, positive) <= target:
+                return
+
+    def _gram_times(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        support = np.flatnonzero(x)
+        return self.gram[support, : len(x)].T @ x[support]
+
+
+class SparsePool:
+    """Columns of A in CSC form; the descent runs on the residual."""
+
+    def __init__(self, A: Operator, J: NDArray[np.int64]) -> None:
+        self.A = A
+        self.indices = J
+        self._store(A.sparse_columns(J))
+
+    def extend(self, J: NDArray[np.int64]) -> None:
+        self._store(sp.hstack([self.matrix, self.A.sparse_columns(J)], format="csc"))
+        self.indices = np.concatenate([self.indices, J])
+
+    def _store(self, matrix: sp.csc_array) -> None:
+        self.matrix = sp.csc_array(matrix, dtype=np.float64)
+        self.squares = np.asarray(self.matrix.multiply(self.matrix).sum(axis=0)).ravel()
+
+    def minimize(
+        self,
+        y: NDArray[np.float64],
+        correlations: NDArray[np.float64],
+        x: NDArray[np.float64],
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> NDArray[np.float64]:
+        from solvers._kernels import sparse_descent
+
+        r = y - self.matrix @ x
+        sparse_descent(
+            self.matrix.data,
+            self.matrix.indices,
+            self.matrix.indptr,
+            self.squares,
+            y,
+            r,
+            x,
+            lam,
+            target,
+            positive,
+            _MAX_ROUNDS * _MAX_CALLS,
+        )
+        return r
+
+
+# --- the active-set finish --------------------------------------------------------------
+
+
+def solve_on_support(
+    G: NDArray[np.float64], c: NDArray[np.float64], x: NDArray[np.float64], lam: float
+) -> NDArray[np.float64]:
+    """Return a better x with the signs of x: of G z = c - lam sign(x), dropping what flips.
+
+    All of x is nonzero. The solution is kept where it lowers the objective; otherwise x moves
+    towards it until the first sign change, which always does.
+    """
+    signs = np.sign(x)
+    kept = np.ones(len(x), dtype=bool)
+    first: NDArray[np.float64] | None = None
+    for _ in range(5):
+        part = G if kept.all() else G[np.ix_(kept, kept)]
+        solution = _cholesky_solve(part, (c - lam * signs)[kept])
+        if solution is None:
+            break
+        first = solution if first is None else first
+        stays = solution * signs[kept] > 0
+        if stays.all():
+            z = np.zeros(len(x))
+            z[kept] = solution
+            if _objective(G, c, z, lam) <= _objective(G, c, x, lam):
+                return z
+            break
+        kept[kept] = stays
+    if first is None:
+        return x
+    step = first - x
+    flips = first * x < 0
+    length = float((-x / np.where(flips, step, 1.0))[flips].min(initial=1.0))
+    moved = x + length * step
+    moved[moved * x <= 1e-14 * x**2] = 0.0
+    return moved
+
+
+def _objective(
+    G: NDArray[np.float64], c: NDArray[np.float64], x: NDArray[np.float64], lam: float
+) -> float:
+    """Return the objective less 1/2 ||y||^2."""
+    return float(x @ (0.5 * (G @ x) - c) + lam * np.abs(x).sum())
+
+
+def _cholesky_solve(G: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    try:
+        factor = scipy.linalg.cho_factor(G, check_finite=False)
+    except scipy.linalg.LinAlgError:  # collinear columns: coordinate descent copes
+        return None
+    return scipy.linalg.cho_solve(factor, b, check_finite=False)
