@@ -299,3 +299,20 @@ def test_the_certificate_is_the_gap_of_the_definition():
     u = found.scale * (y - dense @ x)
     assert np.abs(dense.T @ u).max() <= len(y) * alpha * (1 + 1e-12)
     assert found.dual == pytest.approx((y @ y - np.sum((y - u) ** 2)) / (2 * len(y)))
+
+
+def test_fista_restarts_when_its_momentum_points_uphill(monkeypatch):
+    """On an ill-conditioned problem the restart saves most steps; a wrong sign costs many."""
+    import solvers._kernels as kernels
+
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((200, 400)) * np.geomspace(1, 0.05, 400)
+    x = rng.standard_normal(400) * (rng.random(400) < 0.1)
+    y = A @ x + 0.1 * rng.standard_normal(200)
+    alpha = 0.01 * np.abs(A.T @ y).max() / 200
+    solver = solvers.get("fista", alpha=alpha, tol=1e-9, max_iter=20_000)
+    steps = solver.fit(A, y).n_iter_
+
+    step = kernels.proximal_step
+    monkeypatch.setattr(kernels, "proximal_step", lambda *args: (step(*args)[0], -1.0))
+    assert steps < 0.5 * solver.fit(A, y).n_iter_
