@@ -23,11 +23,11 @@ from experiments.datasets.corpora import python_docstrings, stack_exchange, text
 from experiments.datasets.embedded import digits, python_identifiers
 from experiments.datasets.formats import load_path
 from experiments.datasets.images import fashion_mnist, mnist_by_writer
-from experiments.datasets.leaf import leaf
+from experiments.datasets.leaf_json import leaf
 from experiments.datasets.splits import dirichlet_split
 from experiments.datasets.tables import npz
+from experiments.datasets.tensorflow_federated import femnist, stackoverflow, tff
 from experiments.datasets.text import NextWordData, Vocabulary, client_words, next_word
-from experiments.datasets.tff import femnist, stackoverflow, tff
 
 __all__ = [
     "ClientData",

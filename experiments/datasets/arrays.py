@@ -71,7 +71,7 @@ def _read_npy(stream: IO[bytes], source: str, available: int) -> NDArray[Any]:
     try:
         version = np.lib.format.read_magic(stream)
         shape, fortran_order, dtype = _NPY_HEADERS[version](stream)
-    except (ValueError, KeyError, TypeError, MemoryError, RecursionError) as error:
+    except Exception as error:  # on damaged headers NumPy fails in many ways, TokenError among them
         raise DataError(f"{source} is not a NumPy array; save it with numpy.savez.") from error
     if dtype.kind not in "biufUS" or dtype.itemsize == 0:
         raise DataError(

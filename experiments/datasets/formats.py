@@ -12,9 +12,9 @@ from experiments.datasets.base import ClientData, ClientSets, ClientTexts, DataE
 from experiments.datasets.corpora import stack_exchange, text_folder
 from experiments.datasets.files import data_folder, open_bytes
 from experiments.datasets.images import fashion_mnist, mnist_by_writer
-from experiments.datasets.leaf import leaf
+from experiments.datasets.leaf_json import leaf
 from experiments.datasets.tables import npz
-from experiments.datasets.tff import tff
+from experiments.datasets.tensorflow_federated import tff
 
 
 def load_path(

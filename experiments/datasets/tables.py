@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from experiments.datasets.arrays import npz_names, read_npz
 from experiments.datasets.base import ClientData, ClientSets, ClientTexts, DataError
-from experiments.datasets.leaf import MAX_CLASSES
+from experiments.datasets.leaf_json import MAX_CLASSES
 from experiments.datasets.splits import hold_out, split_by_client
 
 
@@ -95,7 +95,8 @@ def _rows(path: Path, has_test: bool, test_fraction: float, seed: int) -> Client
 
 def _features(x: NDArray[Any], path: Path) -> NDArray[np.float32]:
     """Return rows of float32; bytes are taken as pixels and scaled to [0, 1]."""
-    rows = x.reshape(len(x), -1).astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite then, and refused below
+        rows = x.reshape(len(x), -1).astype(np.float32)
     if not np.isfinite(rows).all():
         raise DataError(f"{path}: x has values that are not finite numbers.")
     return rows / np.float32(255) if x.dtype == np.uint8 else rows

@@ -74,7 +74,8 @@ class _User:
 
     def examples(self, invert: bool) -> Examples:
         try:
-            x = np.array(self.x, dtype=np.float32)
+            with np.errstate(over="ignore"):  # infinite then, and refused below
+                x = np.array(self.x, dtype=np.float32)
             y = np.array(self.y)
         except (ValueError, TypeError, OverflowError) as error:
             raise DataError(f"{self.where}: x is not rows of numbers of one length.") from error

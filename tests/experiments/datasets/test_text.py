@@ -1,0 +1,217 @@
+"""Texts by author, and what is made of them."""
+
+import gzip
+import json
+import os
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from experiments import datasets
+from experiments.datasets import (
+    ClientTexts,
+    DataError,
+    LazyClients,
+    Vocabulary,
+    client_words,
+    next_word,
+    python_docstrings,
+    stack_exchange,
+    text_folder,
+)
+from experiments.datasets.text import tokens
+
+TEXTS = {
+    "ann": ["The cat sat. The dog ran!", "A cat?"],
+    "bob": ["The dog, the dog..."],
+    "cid": ["My cat is here"],
+    "dot": ["..."],
+}
+
+
+def test_words_people_use():
+    sets = client_words(TEXTS)
+    assert sets.clients == ["ann", "bob", "cid"]  # dot uses none
+    used = {
+        client: {sets.vocabulary[j] for j in sets.presence[[i]].indices}
+        for i, client in enumerate(sets.clients)
+    }
+    assert used["ann"] == {"the", "cat", "sat", "dog", "ran", "a"}
+    assert used["bob"] == {"the", "dog"}
+    np.testing.assert_allclose(sets.presence.power(2).sum(axis=1), 1)
+
+
+def test_rare_words_are_left_out():
+    assert client_words(TEXTS, min_clients=2).vocabulary == ["cat", "dog", "the"]
+    assert client_words(TEXTS, vocabulary_size=2).vocabulary == ["cat", "dog"]  # ties by alphabet
+    with pytest.raises(ValueError, match="min_clients=0"):
+        client_words(TEXTS, min_clients=0)
+    with pytest.raises(ValueError, match="vocabulary_size=0"):
+        client_words(TEXTS, vocabulary_size=0)
+
+
+def test_sequences_of_the_papers_setting():
+    vocabulary = Vocabulary(tuple(f"w{k}" for k in range(10_000)))
+    assert vocabulary.size == 10_004
+    assert len({vocabulary.pad, vocabulary.oov, vocabulary.bos, vocabulary.eos}) == 4
+    assert max(vocabulary.pad, vocabulary.oov, vocabulary.bos, vocabulary.eos) == 10_003
+    x, y = vocabulary.encode(
+        ["w0 w9999 unheard", " ".join(["w1"] * 30), "w2 " * 20, "", "w3 " * 19], 20
+    )
+    pad, oov, bos, eos = 0, 10_001, 10_002, 10_003
+    np.testing.assert_array_equal(x[0], [bos, 1, 10_000, oov, eos] + [pad] * 15)
+    np.testing.assert_array_equal(y[0], [1, 10_000, oov, eos] + [pad] * 16)
+    np.testing.assert_array_equal(x[1], [bos] + [2] * 19)  # cut: no end
+    np.testing.assert_array_equal(y[1], [2] * 20)
+    np.testing.assert_array_equal(y[2], [3] * 20)
+    np.testing.assert_array_equal(y[3], [4] * 19 + [eos])
+    assert x.shape == y.shape == (4, 20)
+    assert x.dtype == y.dtype == np.int64
+
+
+def slow_pairs(text, vocabulary, length):
+    """Return (input, target) words as a list walked by hand."""
+    line = ["<bos>", *[t if t in vocabulary.words else "<oov>" for t in tokens(text)][:length]]
+    if len(line) <= length:
+        line.append("<eos>")
+    return list(pairwise(line))
+
+
+def test_targets_are_the_next_words():
+    people = {f"p{k}": [f"word{k} and word{k + 1} or thing."] * (k + 1) for k in range(10)}
+    data = next_word(people, vocabulary_size=8, sequence_length=4, test_fraction=0.3, seed=2)
+    assert len(data.clients) == 7
+    assert data.vocabulary.size == 12
+    for name, (x, y) in data.clients.items():
+        assert len(x) == len(people[name])
+        np.testing.assert_array_equal(x[:, 1:], y[:, :-1])
+        pairs = slow_pairs(people[name][0], data.vocabulary, 4)
+        assert data.vocabulary.decode(x[0]).split() == [a for a, _ in pairs]
+        assert data.vocabulary.decode(y[0]).split() == [b for _, b in pairs]
+    tested = {name for name in people if name not in data.clients}
+    assert len(data.test[0]) == sum(len(people[name]) for name in tested)
+
+
+def test_the_vocabulary_comes_from_training_clients_only():
+    people = {f"p{k}": [f"own{k} common"] for k in range(10)}
+    data = next_word(people, vocabulary_size=100)
+    held_out = set(people) - set(data.clients)
+    assert set(data.vocabulary.words) == {"common"} | {f"own{name[1:]}" for name in data.clients}
+    assert held_out
+
+
+def test_limits_on_sentences():
+    people = {f"p{k}": ["One. Two! Three? Four."] * (k + 1) for k in range(5)}
+    data = next_word(people, max_sentences=2, max_test_sentences=3, min_sentences=9)
+    assert set(data.clients) <= {"p2", "p3", "p4"}
+    assert {len(x) for x, _ in data.clients.values()} == {2}
+    assert len(data.test[0]) == 3
+    with pytest.raises(ValueError, match="min_sentences=100 leaves 0 clients"):
+        next_word(people, min_sentences=100)
+    with pytest.raises(ValueError, match="sequence_length=0"):
+        next_word(people, sequence_length=0)
+    with pytest.raises(ValueError, match="test_fraction=1"):
+        next_word(people, test_fraction=1)
+
+
+def test_large_sources_are_encoded_client_by_client():
+    asked = []
+
+    def read(name):
+        asked.append(name)
+        return [f"text of {name}"]
+
+    texts = ClientTexts(LazyClients(["a", "b"], read), LazyClients(["c"], read))
+    data = next_word(texts, vocabulary=Vocabulary(("text", "of")))
+    assert asked == ["c"]
+    np.testing.assert_array_equal(data.clients["a"][1][0, :4], [1, 2, 3, 5])
+    assert asked == ["c", "a"]
+
+
+def test_texts_of_pathological_shape_take_linear_time():
+    assert [len(token) for token in tokens("a-" * 200_000)] == [399_999, 1]
+    assert len(tokens("'" * 300_000)) == 300_000
+    data = next_word({"a": [". " * 100_000 + "x"], "b": ["y" * 10**6]}, vocabulary_size=5)
+    assert len(data.clients) == 1
+
+
+# --- sources ---------------------------------------------------------------------------------
+
+POSTS = [
+    {"site": "bicycles", "user": 7, "kind": "p", "id": 1, "date": "2018-01-01", "text": "My bike"},
+    {"site": "bicycles", "user": 9, "kind": "c", "id": 2, "date": "2018-01-02", "text": "Hm"},
+    {"site": "cooking", "user": 7, "kind": "p", "id": 1, "date": "2018-01-01", "text": "My soup"},
+    {"site": "bicycles", "user": 7, "kind": "c", "id": 3, "date": "2018-01-03", "text": "Thanks"},
+]
+
+
+def test_stack_exchange_by_site_and_user(tmp_path):
+    (tmp_path / "se_all.json.gz").write_bytes(gzip.compress(json.dumps(POSTS).encode()))
+    for texts in (
+        datasets.load("stack-exchange", tmp_path),
+        datasets.load("se_all.json.gz", tmp_path),
+    ):
+        assert dict(texts.clients) == {
+            "bicycles/7": ["My bike", "Thanks"],
+            "bicycles/9": ["Hm"],
+            "cooking/7": ["My soup"],
+        }
+
+
+@pytest.mark.parametrize(
+    "entry", [5, {}, {"site": "a", "user": 1}, POSTS[0] | {"user": None}, POSTS[0] | {"text": 3}]
+)
+def test_posts_that_lack_something_are_named(tmp_path, entry):
+    path = tmp_path / "se_all.json"
+    path.write_text(json.dumps([POSTS[0], entry]))
+    with pytest.raises(DataError, match="se_all.json: entry 1 lacks"):
+        stack_exchange(tmp_path)
+
+
+def test_folders_and_files_are_clients(tmp_path):
+    (tmp_path / "ann" / "2020").mkdir(parents=True)
+    (tmp_path / "ann" / "a.txt").write_text("one")
+    (tmp_path / "ann" / "2020" / "b.txt").write_text("two", encoding="utf-8")
+    (tmp_path / "bob.txt").write_text("thrée", encoding="utf-8")
+    (tmp_path / "notes.pdf").write_bytes(b"\xff")
+    texts = datasets.load(tmp_path)
+    assert {name: sorted(own) for name, own in texts.clients.items()} == {
+        "ann": ["one", "two"],
+        "bob": ["thrée"],
+    }
+
+
+def test_hostile_folders(tmp_path):
+    with pytest.raises(DataError, match=r"has no files \*.txt"):
+        text_folder(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "me.txt").symlink_to(secret)
+    with pytest.raises(DataError, match="me.txt is a link out of the folder"):
+        text_folder(folder)
+    (folder / "me.txt").unlink()
+    (folder / "me.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match="me.txt is not UTF-8"):
+        text_folder(folder)
+    with pytest.raises(DataError, match="not a folder"):
+        text_folder(secret)
+
+
+def test_documentation_of_python_is_embedded():
+    texts = python_docstrings(max_files=40)
+    assert 5 <= len(texts.clients) <= 40
+    data = next_word(texts, vocabulary_size=200)
+    assert data.vocabulary.size <= 204
+    assert "the" in data.vocabulary.words[:10]
+
+
+@pytest.mark.skipif("SPARSE_SECAGG_DATA" not in os.environ, reason="needs the real files")
+def test_real_stack_exchange():
+    texts = stack_exchange()
+    assert len(texts.clients) == 4192
+    assert sum(map(len, texts.clients.values())) == 30_120
+    sets = client_words(texts, vocabulary_size=50_000)
+    assert sets.presence.shape == (4192, 50_000)
