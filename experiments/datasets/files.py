@@ -73,6 +73,12 @@ def allowed_expansion(compressed: int) -> int:
     return max(ALWAYS_ALLOWED, EXPANSION * compressed)
 
 
+def stored_bytes(path: Path) -> int:
+    """Return how much of a file is on disk: a sparse file costs nothing and reads as zeros."""
+    status = path.stat()
+    return min(status.st_size, getattr(status, "st_blocks", status.st_size) * 512)
+
+
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, expanded if its name ends in ``.gz``; failures name the file."""
@@ -85,14 +91,13 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file, expanded within limits if its name ends in ``.gz``."""
-    size = path.stat().st_size
-    allowed = allowed_expansion(size) if path.suffix == ".gz" else size
+    allowed = allowed_expansion(stored_bytes(path))
     with open_bytes(path) as stream:
         content = read_at_most(stream, allowed + 1)
     if len(content) > allowed:
         raise DataError(
-            f"{path} expands to more than {allowed} bytes, over {EXPANSION} times its size; if "
-            "that is meant, expand it with gunzip first."
+            f"{path} expands to more than {allowed} bytes, over {EXPANSION} times its size on "
+            "disk; if that is meant, expand it with gunzip first."
         )
     return content
 

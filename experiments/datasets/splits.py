@@ -60,7 +60,10 @@ def held_out_names(names: Sequence[str], fraction: float, seed: int) -> set[str]
     if not 0 < fraction < 1:
         raise ValueError(f"test_fraction={fraction} must lie between 0 and 1, such as 0.1.")
     if len(names) < 2:
-        raise ValueError("one client alone cannot be split into training and test clients.")
+        raise ValueError(
+            "the data has no test part, and one client alone cannot be split into training and "
+            "test clients; add clients or test data."
+        )
     n_test = min(max(1, round(fraction * len(names))), len(names) - 1)
     chosen = np.random.default_rng(seed).choice(len(names), n_test, replace=False)
     return {names[k] for k in chosen}

@@ -6,6 +6,7 @@ four special symbols (10 004 in all), sentences of 20 words, with beginning and 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,11 +14,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.datasets.base import ClientData, ClientSets, ClientTexts, Examples, LazyClients
+from experiments.datasets.base import (
+    ClientData,
+    ClientSets,
+    ClientTexts,
+    DataError,
+    Examples,
+    LazyClients,
+)
+from experiments.datasets.files import read_text
 from experiments.datasets.splits import held_out_names
 
 Texts = ClientTexts | Mapping[str, list[str]]
@@ -88,6 +98,18 @@ class Vocabulary:
             word for own in clients.values() for word in {w for text in own for w in tokens(text)}
         )
         return cls(tuple(_most_common(users, size, 1)))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], size: int) -> Vocabulary:
+        """Return the first words of a file such as ``stackoverflow.word_count``, one a line."""
+        lines = read_text(Path(path)).splitlines()
+        found = [line.split()[0] for line in lines[:size] if line.strip()]
+        if len(found) < size or len(set(found)) < size:
+            raise DataError(
+                f"{path} has {len(set(found))} different words in its first {size} lines; "
+                f"size={size} needs as many, one a line, the most frequent first."
+            )
+        return cls(tuple(found))
 
     @property
     def size(self) -> int:

@@ -17,13 +17,14 @@ from functools import cache
 from pathlib import Path
 
 from experiments.datasets.base import DataError
-from experiments.datasets.files import ALWAYS_ALLOWED, allowed_expansion
+from experiments.datasets.files import ALWAYS_ALLOWED, allowed_expansion, stored_bytes
 from experiments.datasets.protobuf import Feature, parse_example
 
 _COLUMNS = {
     "client_metadata": {"client_id", "split_name"},
     "examples": {"client_id", "split_name", "serialized_example_proto"},
 }
+_LZMA_MEMORY = 1 << 28  # bytes; the strongest preset needs a quarter
 _LONGEST_EXAMPLE = 1 << 24  # bytes; an F-EMNIST image takes 3 kB
 
 
@@ -118,11 +119,11 @@ def _expand(path: Path) -> Path:
     folder = Path(_temporary_folder().name)
     target = folder / f"{len(list(folder.iterdir()))}.sqlite"
     free = shutil.disk_usage(folder).free
-    allowed = min(allowed_expansion(path.stat().st_size), free - (1 << 28))
+    allowed = min(allowed_expansion(stored_bytes(path)), free - (1 << 28))
     written = 0
     try:
-        with lzma.open(path) as source, target.open("wb") as sink:
-            while part := source.read(1 << 20):
+        with target.open("wb") as sink:
+            for part in _expanded_parts(path):
                 written += len(part)
                 if written > allowed:
                     raise DataError(
@@ -138,6 +139,17 @@ def _expand(path: Path) -> Path:
         target.unlink(missing_ok=True)
         raise DataError(f"{path} cannot be expanded ({error}); get it again.") from error
     return target
+
+
+def _expanded_parts(path: Path) -> Iterator[bytes]:
+    """Yield the content piece by piece; a header cannot ask for more memory than the limit."""
+    decompressor = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
+    with path.open("rb") as source:
+        while not decompressor.eof:
+            more = source.read(1 << 16) if decompressor.needs_input else b""
+            if decompressor.needs_input and not more:
+                raise EOFError("it ends too early")
+            yield decompressor.decompress(more, 1 << 20)
 
 
 @cache

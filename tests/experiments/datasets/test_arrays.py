@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import pickle
 import struct
 import warnings
@@ -108,6 +109,16 @@ def test_a_gzip_bomb_behind_an_honest_small_header_is_not_expanded(tmp_path):
         read_idx(path)
 
 
+def test_a_sparse_file_is_not_read_as_zeros(tmp_path):
+    path = tmp_path / "images"
+    path.write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">3I", 10**6, 10**3, 10**3))
+    os.truncate(path, 16 + 10**12)
+    if path.stat().st_blocks > 10**6:
+        pytest.skip("this file system has no sparse files")
+    with little_memory(), pytest.raises(DataError, match="declares the shape"):
+        read_idx(path)
+
+
 def test_broken_gzip_is_named(tmp_path):
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(writers.idx(np.arange(1000, dtype="i4")))[:-20])
@@ -205,6 +216,14 @@ def test_a_zip_bomb_is_refused_before_it_is_expanded(tmp_path):
         for _ in range(shape[0] // 2**20 + 1):
             member.write(bytes(2**20))
     with little_memory(), pytest.raises(DataError, match="at most .* are there to read"):
+        read_npz(path, ["x"])
+
+
+def test_compression_that_numpy_never_uses_is_refused(tmp_path):
+    path = tmp_path / "data.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("x.npy", npy({"descr": "|u1", "fortran_order": False, "shape": (1,)}, b"\1"))
+    with pytest.raises(DataError, match="numpy.savez"):
         read_npz(path, ["x"])
 
 

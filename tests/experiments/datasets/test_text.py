@@ -70,6 +70,14 @@ def test_sequences_of_the_papers_setting():
     assert x.dtype == y.dtype == np.int64
 
 
+def test_vocabulary_from_a_list_of_counts(tmp_path):
+    path = tmp_path / "stackoverflow.word_count"
+    path.write_text("the 341691\n. 341000\nto 340000\nrare 3\n")
+    assert Vocabulary.read(path, 3).words == ("the", ".", "to")
+    with pytest.raises(DataError, match="size=5"):
+        Vocabulary.read(path, 5)
+
+
 def slow_pairs(text, vocabulary, length):
     """Return (input, target) words as a list walked by hand."""
     line = ["<bos>", *[t if t in vocabulary.words else "<oov>" for t in tokens(text)][:length]]

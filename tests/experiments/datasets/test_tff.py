@@ -3,9 +3,12 @@
 import lzma
 import pickle
 import sqlite3
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from experiments import datasets
 from experiments.datasets import ClientData, ClientTexts, DataError, tff, tff_hdf5
@@ -271,6 +274,10 @@ def test_lzma_bombs_and_broken_lzma(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.datasets.files.ALWAYS_ALLOWED", 1_000_000)
     with pytest.raises(DataError, match="expands to more than 1000000 bytes"):
         tff(path)
+    greedy = tmp_path / "c.sqlite.lzma"  # the header asks for a dictionary of 3 GB
+    greedy.write_bytes(b"\x5d" + (3 << 30).to_bytes(4, "little") + b"\xff" * 8 + bytes(100))
+    with pytest.raises(DataError, match=r"c.sqlite.lzma cannot be expanded .*[Mm]emory"):
+        tff(greedy)
     broken = tmp_path / "b.sqlite.lzma"
     broken.write_bytes(lzma.compress(bytes(1000))[:-20])
     with pytest.raises(DataError, match="b.sqlite.lzma cannot be expanded"):
@@ -352,3 +359,18 @@ def test_wrong_options(tmp_path):
         tff(path, max_clients=0)
     with pytest.raises(DataError, match="not the texts"):
         datasets.stackoverflow(path)
+
+
+@given(position=st.integers(0, 10**6), value=st.integers(0, 255))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_one_changed_byte_of_a_database_is_refused_or_harmless(tmp_path, position, value):
+    path = tmp_path / "good.sqlite"
+    if not path.exists():
+        writers.sqlite(path, {"train": posts(SENTENCES), "heldout": posts(HELD_OUT)})
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] = value
+    changed = tmp_path / "changed.sqlite"
+    changed.write_bytes(content)
+    with suppress(DataError):
+        texts = tff(changed)
+        dict(texts.clients), dict(texts.held_out)
