@@ -40,7 +40,7 @@ from experiments.recording_format import (
     is_round_file,
 )
 
-__all__ = ["Metadata", "Recording", "RecordingError", "RoundEntry"]
+__all__ = ["Metadata", "Recording", "RecordingError", "RoundEntry", "RoundWriter"]
 
 
 class Recording:

@@ -191,7 +191,7 @@ assert rec[1].shape == (n, d)
 
 @linux_only
 def test_appending_takes_little_memory(tmp_path):
-    run(LIMITED + APPEND_BLOCKS, tmp_path / "recording", 120, 10**6)  # 480 MB a round
+    run(LIMITED + APPEND_BLOCKS, tmp_path / "recording", 60, 10**6)  # 240 MB a round
 
 
 @linux_only
@@ -212,16 +212,16 @@ assert estimator.n_survivors_ == n
 
 @linux_only
 def test_a_round_is_fitted_in_blocks(tmp_path):
-    # 640 MB as it is, 1280 MB as 64-bit floats
-    sparse_recording(tmp_path / "recording", 160, 10**6)
-    run(LIMITED + FIT, tmp_path / "recording", 160, 10**6, 500)
+    # 400 MB as it is, 800 MB as 64-bit floats
+    sparse_recording(tmp_path / "recording", 100, 10**6)
+    run(LIMITED + FIT, tmp_path / "recording", 100, 10**6, 360)
 
 
 @linux_only
 @pytest.mark.slow
 def test_4_gb_are_verified_and_fitted_in_the_same_memory(tmp_path):
     sparse_recording(tmp_path / "recording", 1000, 10**6)
-    run(LIMITED + FIT, tmp_path / "recording", 1000, 10**6, 500)
+    run(LIMITED + FIT, tmp_path / "recording", 1000, 10**6, 360)
     message = run(
         LIMITED
         + """

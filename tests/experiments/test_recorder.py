@@ -1,0 +1,280 @@
+"""The hook for training loops and the importers of NumPy and PyTorch files."""
+
+import io
+import os
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from experiments.recorder import Recorder
+from experiments.recording import Recording, RecordingError
+from experiments.recording_importers import import_arrays, import_state_dicts
+
+RNG = np.random.default_rng(0)
+WEIGHTS = {"weight": RNG.standard_normal((3, 4)), "bias": RNG.standard_normal(4)}
+UPDATES = RNG.standard_normal((2, 5, 16))
+
+
+def trained(update):
+    """Return the weights of a client that adds ``update``."""
+    return {
+        "weight": WEIGHTS["weight"] + update[:12].reshape(3, 4),
+        "bias": WEIGHTS["bias"] + update[12:],
+    }
+
+
+class TestRecorder:
+    def test_differences_are_recorded_in_the_order_of_the_layers(self, tmp_path):
+        with Recorder(tmp_path / "r", task="t", clip_norm=1.0) as record:
+            for number, updates in enumerate(UPDATES):
+                record.start(number, WEIGHTS)
+                for update in updates:
+                    record.client(dict(reversed(trained(update).items())))
+        rec = Recording.open(tmp_path / "r")
+        assert rec.shapes == {"weight": (3, 4), "bias": (4,)}
+        assert (rec.metadata.task, rec.metadata.clip_norm) == ("t", 1.0)
+        np.testing.assert_allclose(np.array(list(rec)), UPDATES, atol=1e-6)
+
+    def test_the_start_is_copied_so_training_in_place_does_no_harm(self, tmp_path):
+        weights = {"w": np.zeros(3)}
+        with Recorder(tmp_path / "r") as record:
+            record.start(0, weights)
+            weights["w"] += 1
+            record.client(weights)
+        np.testing.assert_array_equal(record.recording[0], np.ones((1, 3)))
+
+    def test_updates_at_hand_need_no_start(self, tmp_path):
+        with Recorder(tmp_path / "r", shapes={"a": (16,)}) as record:
+            record(0, UPDATES[0])
+            record(3, iter(UPDATES[1]), clip_norm=0.5)
+        rec = Recording.open(tmp_path / "r")
+        assert rec.rounds == [0, 3]
+        assert rec.clip_norm(1) == 0.5
+        np.testing.assert_array_equal(rec[1], UPDATES[1].astype(np.float32))
+
+    def test_differences_can_be_given_as_such(self, tmp_path):
+        with Recorder(tmp_path / "r") as record:
+            record.start(0, WEIGHTS)
+            record.update(UPDATES[0, 0])
+            record.update({"weight": np.ones((3, 4)), "bias": np.zeros(4)})
+        np.testing.assert_array_equal(record.recording[0][1], np.repeat([1, 0], [12, 4]))
+
+    def test_lists_of_arrays_and_single_arrays(self, tmp_path):
+        with Recorder(tmp_path / "a") as record:
+            record.start(0, [np.zeros((2, 2)), np.float64(0)])
+            record.client([np.ones((2, 2)), np.float64(2)])
+        assert record.recording.shapes == {"layer_0": (2, 2), "layer_1": (1,)}
+        np.testing.assert_array_equal(record.recording[0], [[1, 1, 1, 1, 2]])
+        with Recorder(tmp_path / "b") as record:
+            record.start(0, np.zeros(5))
+            record.client(np.arange(5.0))
+        np.testing.assert_array_equal(record.recording[0], [np.arange(5)])
+
+    def test_an_interrupted_round_is_dropped_and_recording_can_go_on(self, tmp_path):
+        def interrupted():
+            with Recorder(tmp_path / "r") as record:
+                for number in range(2):
+                    record.start(number, WEIGHTS)
+                    record.client(WEIGHTS)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert Recording.open(tmp_path / "r").rounds == [0]
+        with Recorder(tmp_path / "r") as record:
+            record.start(1, WEIGHTS)
+            record.client(WEIGHTS)
+        assert Recording.open(tmp_path / "r").rounds == [0, 1]
+        assert sorted(os.listdir(tmp_path / "r"))[0] == "recording.json"
+
+    def test_what_is_wrong_is_named(self, tmp_path):
+        record = Recorder(tmp_path / "r")
+        with pytest.raises(RuntimeError, match="call start"):
+            record.client(WEIGHTS)
+        with pytest.raises(ValueError, match="none of steps holds floating-point"):
+            record.start(0, {"steps": np.arange(3)})
+        with record:
+            record.start(0, WEIGHTS)
+            with pytest.raises(ValueError, match="layer 'bias' has shape missing"):
+                record.client({"weight": WEIGHTS["weight"]})
+            with pytest.raises(ValueError, match=r"layer 'weight' has shape \(4, 3\)"):
+                record.client({**WEIGHTS, "weight": WEIGHTS["weight"].T})
+            record.client(WEIGHTS)
+        with pytest.raises(ValueError, match="shapes"):
+            Recorder(tmp_path / "r", shapes={"other": (3,)})(1, np.ones((2, 3)))
+
+    def test_torch_modules(self, tmp_path):
+        torch = pytest.importorskip("torch")
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).bfloat16()
+        with Recorder(tmp_path / "r") as record:
+            record.start(0, model.state_dict())
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter += 0.5
+            model[1].num_batches_tracked += 1  # an integer, and no weight
+            record.client(model.state_dict())
+        shapes = record.recording.shapes
+        assert "1.num_batches_tracked" not in shapes
+        assert shapes["0.weight"] == (4, 3)
+        expected = [
+            (model.state_dict()[name].double() - before[name].double()).ravel().numpy()
+            for name in shapes
+        ]
+        np.testing.assert_array_equal(record.recording[0][0], np.concatenate(expected))
+
+
+class TestArrays:
+    @pytest.mark.parametrize("array", [UPDATES[0], UPDATES, UPDATES[0].astype(np.float16)])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize("save", [np.save, np.savez, np.savez_compressed])
+    def test_numpy_files(self, tmp_path, array, order, save):
+        source = tmp_path / f"updates.{'npy' if save is np.save else 'npz'}"
+        save(source, np.asarray(array, order=order))
+        rec = import_arrays(source, tmp_path / "r", task="t", shapes={"a": (4, 4)})
+        expected = array.astype(np.float32).reshape(-1, 5, 16)
+        np.testing.assert_array_equal(np.array(list(rec)), expected)
+        assert rec.shapes == {"a": (4, 4)}
+
+    def test_archives_in_the_order_of_their_numbers(self, tmp_path):
+        np.savez(tmp_path / "x.npz", **{f"round_{k}": np.full((2, 3), k) for k in (10, 9, 1)})
+        rec = import_arrays(tmp_path / "x.npz", tmp_path / "r")
+        assert [updates[0, 0] for updates in rec] == [1, 9, 10]
+
+    def test_archives_are_read_in_blocks(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("experiments.recording_importers._BLOCK_BYTES", 300)
+        np.savez_compressed(tmp_path / "x.npz", UPDATES)
+        rec = import_arrays(tmp_path / "x.npz", tmp_path / "r")
+        np.testing.assert_array_equal(np.array(list(rec)), UPDATES.astype(np.float32))
+
+    @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
+    def test_sparse_matrices(self, tmp_path, form):
+        X = form(sp.random_array((6, 30), density=0.2, rng=0))
+        sp.save_npz(tmp_path / "x.npz", X)
+        rec = import_arrays(tmp_path / "x.npz", tmp_path / "r")
+        np.testing.assert_array_equal(rec[0], X.toarray().astype(np.float32))
+
+    @pytest.mark.parametrize("suffix", ["npy", "npz"])
+    @pytest.mark.parametrize(
+        ("array", "message"),
+        [
+            (np.ones(3), "has shape"),
+            (np.ones((0, 3)), "has shape"),
+            (np.ones((1, 1, 1, 3)), "has shape"),
+            (np.ones((2, 3)) * 1j, "holds complex128"),
+            (np.array([["a"]]), "holds <U1"),
+            (np.full((2, 3), None), "readable NumPy array|holds object"),
+        ],
+    )
+    def test_wrong_arrays_are_refused(self, tmp_path, suffix, array, message):
+        source = tmp_path / f"x.{suffix}"
+        (np.save if suffix == "npy" else np.savez)(source, array)
+        with pytest.raises(RecordingError, match=message):
+            import_arrays(source, tmp_path / "r")
+        assert not (tmp_path / "r").exists()
+
+    @pytest.mark.parametrize("shape", ["(2, 10**0)", "(1000000000, 1000000000)", "(-2, -3)"])
+    @pytest.mark.parametrize("suffix", ["npy", "npz"])
+    def test_gigantic_and_negative_shapes_are_refused(self, tmp_path, suffix, shape):
+        buffer = io.BytesIO()
+        np.save(buffer, np.ones((2, 3)))
+        data = bytearray(buffer.getvalue())
+        begin = data.index(b"(2, 3), }")
+        data[begin : begin + 40] = f"{shape}, }}".encode().ljust(40)
+        source = tmp_path / f"x.{suffix}"
+        if suffix == "npy":
+            source.write_bytes(data)
+        else:
+            with zipfile.ZipFile(source, "w") as archive:
+                archive.writestr("x.npy", bytes(data))
+        with pytest.raises(RecordingError):
+            import_arrays(source, tmp_path / "r")
+        assert not (tmp_path / "r").exists()
+
+    def test_an_index_out_of_range_does_not_reach_foreign_memory(self, tmp_path):
+        X = sp.csr_array(np.eye(3))
+        X.indices[1] = 10**6
+        sp.save_npz(tmp_path / "x.npz", X)
+        with pytest.raises(RecordingError, match="sparse matrix"):
+            import_arrays(tmp_path / "x.npz", tmp_path / "r")
+
+    @pytest.mark.parametrize("data", [b"", b"PK", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x09\x00" * 9])
+    @pytest.mark.parametrize("suffix", ["npy", "npz"])
+    def test_garbage_is_refused(self, tmp_path, data, suffix):
+        (tmp_path / f"x.{suffix}").write_bytes(data)
+        with pytest.raises(RecordingError, match="readable"):
+            import_arrays(tmp_path / f"x.{suffix}", tmp_path / "r")
+
+    def test_missing_and_unknown_files(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="is not there"):
+            import_arrays(tmp_path / "x.npy", tmp_path / "r")
+        with pytest.raises(ValueError, match="must be a .npy or .npz"):
+            import_arrays(tmp_path / "x.pkl", tmp_path / "r")
+
+
+class TestStateDicts:
+    @pytest.fixture
+    def torch(self):
+        return pytest.importorskip("torch")
+
+    @staticmethod
+    def save(torch, path, update):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensor = torch.as_tensor(update)
+        steps = torch.tensor(3)  # an integer, and no weight
+        torch.save({"w": tensor[:12].reshape(3, 4), "b": tensor[12:], "n": steps}, path)
+
+    def test_one_folder_a_round_and_one_file_a_client(self, torch, tmp_path):
+        for r, updates in zip((2, 10), UPDATES):
+            for k, update in enumerate(updates):
+                self.save(torch, tmp_path / "in" / f"round{r}" / f"client{k + 8}.pt", update)
+        rec = import_state_dicts(tmp_path / "in", tmp_path / "out", task="t")
+        assert rec.shapes == {"w": (3, 4), "b": (4,)}
+        np.testing.assert_array_equal(np.array(list(rec)), UPDATES.astype(np.float32))
+
+    def test_one_folder_of_clients_is_one_round(self, torch, tmp_path):
+        self.save(torch, tmp_path / "in" / "a.pth", UPDATES[0, 0])
+        rec = import_state_dicts(tmp_path / "in", tmp_path / "out")
+        np.testing.assert_array_equal(rec[0], UPDATES[0, :1].astype(np.float32))
+
+    def test_code_in_a_file_is_not_executed(self, torch, tmp_path):
+        class Evil:
+            def __reduce__(self):
+                return os.mkdir, (str(tmp_path / "executed"),)
+
+        (tmp_path / "in").mkdir()
+        torch.save({"w": Evil()}, tmp_path / "in" / "a.pt")
+        with pytest.raises(RecordingError, match=r"a\.pt is not a readable file of tensors"):
+            import_state_dicts(tmp_path / "in", tmp_path / "out")
+        assert not (tmp_path / "executed").exists()
+        assert not (tmp_path / "out").exists()
+
+    def test_clients_must_agree_on_the_layers(self, torch, tmp_path):
+        self.save(torch, tmp_path / "in" / "a.pt", UPDATES[0, 0])
+        torch.save({"w": torch.ones(4, 3)}, tmp_path / "in" / "b.pt")
+        with pytest.raises(RecordingError, match=r"b\.pt: layer 'w' has shape"):
+            import_state_dicts(tmp_path / "in", tmp_path / "out")
+        assert len(Recording.open(tmp_path / "out")) == 0
+
+    @pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x02."])
+    def test_damaged_files_are_named(self, torch, tmp_path, content):
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "a.pt").write_bytes(content)
+        with pytest.raises(RecordingError, match=r"a\.pt"):
+            import_state_dicts(tmp_path / "in", tmp_path / "out")
+
+    def test_other_contents_are_refused(self, torch, tmp_path):
+        (tmp_path / "in").mkdir()
+        torch.save([torch.ones(3)], tmp_path / "in" / "a.pt")
+        with pytest.raises(RecordingError, match="mapping of names to tensors"):
+            import_state_dicts(tmp_path / "in", tmp_path / "out")
+
+    def test_empty_and_missing_folders(self, tmp_path):
+        (tmp_path / "in").mkdir()
+        with pytest.raises(FileNotFoundError, match="holds no .pt or .pth files"):
+            import_state_dicts(tmp_path / "in", tmp_path / "out")
+        with pytest.raises(FileNotFoundError, match="not a folder"):
+            import_state_dicts(tmp_path / "none", tmp_path / "out")
