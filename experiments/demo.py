@@ -8,12 +8,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,9 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 
 import solvers
-from experiments.datasets import ClientSets, digits, python_identifiers
-from experiments.federated import MLP, train
+from experiments import tasks
+from experiments.datasets import ClientSets, python_identifiers
+from experiments.federated import TrainingConfig, training_rounds
 from experiments.metrics import cosine, relative_error, top_recall
 from experiments.plots import PALETTE, new_figure
 from sparse_secagg import PrivacyWarning, SparseSecAgg
@@ -93,7 +93,7 @@ class DemoResult:
         final = {name: curve[-1] for name, curve in self.accuracy.items()}
         console.print(
             f"\n[bold]Digits[/bold]: test accuracy after {ROUNDS} rounds "
-            f"{final['plain']:.1%} by plain averaging of 64-bit numbers, {final['private']:.1%} "
+            f"{final['plain']:.1%} without noise or compression, {final['private']:.1%} "
             f"private, with {self.bits_per_parameter:.2f} bits a parameter "
             f"(ε = {self.training_epsilon:.1f} a round)."
         )
@@ -123,8 +123,7 @@ def run_demo(output: Path, *, seed: int, console: Console) -> DemoResult:
         def step(description: str) -> None:
             progress.update(bar, description=description, advance=1)
 
-        aggregate = _training_round(seed)
-        curves, updates, first = _train(aggregate, seed, step)
+        curves, updates, first = _train(seed, step)
         np.save(output / "recorded_round.npy", updates.astype(np.float32))
         recorded = _decode_recorded(updates, first, step)
         step("reading the standard library")
@@ -132,13 +131,13 @@ def run_demo(output: Path, *, seed: int, console: Console) -> DemoResult:
         hitters, estimates = _find_hitters(data, seed, step)
         step("drawing")
         picture = output / "demo.png"
-        bits = aggregate.bits_per_parameter_
+        bits = first.bits_per_parameter_
         _draw(picture, curves, recorded, hitters, data, estimates, bits)
         progress.update(bar, description="done", completed=2 * ROUNDS + len(solvers.names()) + 8)
     result = DemoResult(
         accuracy=curves,
-        training_epsilon=float(aggregate.epsilon_),
-        bits_per_parameter=aggregate.bits_per_parameter_,
+        training_epsilon=float(first.epsilon_),
+        bits_per_parameter=bits,
         recorded=recorded,
         hitters=hitters,
         n_clients=data.presence.shape[0],
@@ -149,36 +148,27 @@ def run_demo(output: Path, *, seed: int, console: Console) -> DemoResult:
     return result
 
 
-def _training_round(seed: int) -> SparseSecAgg:
-    return SparseSecAgg(
-        compression=COMPRESSION,
-        noise_multiplier=0.5,
-        n_bits=N_BITS,
-        clip_norm=0.5,
-        decoder="linear",  # unbiased, as training wants it
-        random_state=np.random.RandomState(seed),
-        simulation_seed=seed,
-    )
-
-
 def _train(
-    aggregate: SparseSecAgg, seed: int, step: Callable[[str], None]
-) -> tuple[dict[str, list[float]], NDArray[np.float64], SparseSecAgg]:
+    seed: int, step: Callable[[str], None]
+) -> tuple[dict[str, list[float]], NDArray[np.float32], SparseSecAgg]:
     """Return the accuracies, and the updates and the aggregate of the first private round."""
-    data, model = digits(seed=seed), MLP(64, 64, 10)
+    task = tasks.get("digits")
+    data, model = task.load(None), task.build()
+    plain = TrainingConfig(task="digits", rounds=ROUNDS, n_bits=N_BITS, seed=seed).resolved()
+    private = replace(plain, compression=COMPRESSION, noise_multiplier=0.5)
     curves: dict[str, list[float]] = {"plain": [], "private": []}
-    for name, how in (("plain", None), ("private", aggregate)):
-        for state in train(model, data, how, rounds=ROUNDS, server_rate=0.3, seed=seed):
-            step(f"training on digits, {name}: {state.accuracy:.1%}")
-            curves[name].append(state.accuracy)
-            if state.number == 0:
-                updates, first = state.updates, copy.deepcopy(how)
-    assert first is not None
+    for name, config in (("plain", plain), ("private", private)):
+        for current in training_rounds(config, model, data):
+            accuracy = current.record.accuracy
+            step(f"training on digits, {name}: {accuracy:.1%}")
+            curves[name].append(accuracy)
+            if current.record.number == 1:
+                updates, first = current.updates.copy(), current.aggregator.last_
     return curves, updates, first
 
 
 def _decode_recorded(
-    updates: NDArray[np.float64], fitted: SparseSecAgg, step: Callable[[str], None]
+    updates: NDArray[np.float32], fitted: SparseSecAgg, step: Callable[[str], None]
 ) -> list[DecoderResult]:
     """Decode one round's aggregate, which costs no privacy, with every solver."""
     norms = np.linalg.norm(updates, axis=1, keepdims=True)

@@ -1,181 +1,446 @@
-"""Federated averaging in NumPy: clients train locally, the server averages through the pipeline."""
+"""Federated averaging through the private pipeline.
+
+Each round a cohort of clients trains the server's model on its own data for one epoch; the server
+learns the noisy mean sketch of their clipped updates, decodes it and takes a step with momentum:
+
+    u_i = local training from w;   û ≈ mean of clip(u_i);   v ← βv + û;   w ← w + ηv.
+
+All randomness is a function of (seed, round, client), so that a run that was stopped goes on to
+exactly the weights it would have reached.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
+from experiments import tasks
+from experiments.aggregation import Aggregator, PrivacySpent
+from experiments.checkpoints import CheckpointFile, TrainingState
 from experiments.datasets import ClientData
-from sparse_secagg import SparseSecAgg
+from experiments.models import Model
+from experiments.recording import Recording
+from experiments.seeds import ClientRandomness
+
+__all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
 
 
-@dataclass(frozen=True)
-class MLP:
-    """One hidden layer of rectified linear units and a softmax, as a flat parameter vector.
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """Everything that the weights at the end depend on; what is None is left to the task.
 
     Attributes
     ----------
-    n_inputs, n_hidden, n_classes : int
-        Sizes of the layers.
+    task : str
+        One of ``tasks.names()``.
+    rounds, clients : int
+        Rounds, and clients in each, drawn without replacement.
+    noise_multiplier, epsilon : float
+        Noise of each round as z, or the ε of **all rounds together** against the server; at most
+        one of them. Neither: no noise, which isolates the cost of compression.
+    delta : float
+        δ of every ε.
+    compression : float
+        r = d/m; 1 sends the update itself, unsketched.
+    n_bits : int
+        Bits of a coordinate of a message.
+    encoder, mechanism, decoder : str
+        Parts of the pipeline; the decoder as in :func:`experiments.decoders.parse_decoder`.
+    n_rows : int
+        Rows of a count sketch.
+    debias : bool
+        Ask decoders that can for their unbiased estimate, unless the decoder's text says which.
+        What a biased decoder loses it loses again in every round.
+    clip_norm : float or "adaptive"
+        ℓ₂ clip of an update; "adaptive" follows the median of the norms, from 0.1.
+    client_rate, batch_size, server_rate, momentum : float, int
+        Of the two optimisers.
+    seed : int
+        Cohorts, initial weights, batches, sketches and, unless ``private_noise``, the noise.
+    private_noise : bool
+        Draw the noise from the operating system. Then the released model is as private as the
+        ledger says, and a run cannot be repeated.
+    data : str
+        Folder or file of the task's data; default: SPARSE_SECAGG_DATA.
     """
 
-    n_inputs: int
-    n_hidden: int
-    n_classes: int
+    task: str
+    rounds: int | None = None
+    clients: int | None = None
+    noise_multiplier: float | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    compression: float = 1.0
+    n_bits: int | None = None
+    encoder: str = "count_sketch"
+    n_rows: int = 15
+    mechanism: str = "ddg"
+    decoder: str = "linear"
+    debias: bool = True
+    clip_norm: float | str | None = None
+    client_rate: float | None = None
+    batch_size: int | None = None
+    server_rate: float | None = None
+    momentum: float | None = None
+    seed: int = 0
+    private_noise: bool = False
+    data: str | None = None
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the layers, in the order of the flat vector."""
-        return {
-            "hidden.weight": (self.n_inputs, self.n_hidden),
-            "hidden.bias": (self.n_hidden,),
-            "output.weight": (self.n_hidden, self.n_classes),
-            "output.bias": (self.n_classes,),
-        }
+    def __post_init__(self) -> None:
+        if isinstance(self.data, os.PathLike):
+            object.__setattr__(self, "data", str(self.data))
+        _check(self)
 
-    @property
-    def n_parameters(self) -> int:
-        """Length d of the flat vector."""
-        return sum(int(np.prod(shape)) for shape in self.shapes.values())
-
-    def initial(self, seed: int) -> NDArray[np.float64]:
-        """Return He-initialised weights and zero biases."""
-        rng = np.random.default_rng(seed)
-        parts = [
-            rng.normal(0, np.sqrt(2 / shape[0]), shape).ravel()
-            if len(shape) == 2
-            else np.zeros(shape)
-            for shape in self.shapes.values()
-        ]
-        return np.concatenate(parts)
-
-    def split(self, weights: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return views of the flat vector in the shapes of the layers."""
-        parts, start = [], 0
-        for shape in self.shapes.values():
-            size = int(np.prod(shape))
-            parts.append(weights[start : start + size].reshape(shape))
-            start += size
-        return parts
-
-    def gradient(
-        self, weights: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Return the gradient of the mean cross-entropy."""
-        W1, b1, W2, b2 = self.split(weights)
-        hidden = np.maximum(x @ W1 + b1, 0)
-        scores = _softmax(hidden @ W2 + b2)
-        scores[np.arange(len(y)), y] -= 1
-        scores /= len(y)
-        back = (scores @ W2.T) * (hidden > 0)
-        parts = [x.T @ back, back.sum(axis=0), hidden.T @ scores, scores.sum(axis=0)]
-        return np.concatenate([part.ravel() for part in parts])
-
-    def accuracy(
-        self, weights: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.int64]
-    ) -> float:
-        """Return the share of right predictions."""
-        W1, b1, W2, b2 = self.split(weights)
-        return float(np.mean((np.maximum(x @ W1 + b1, 0) @ W2 + b2).argmax(axis=1) == y))
-
-
-def local_update(
-    model: MLP,
-    weights: NDArray[np.float64],
-    data: tuple[NDArray[np.float64], NDArray[np.int64]],
-    *,
-    learning_rate: float,
-    batch_size: int,
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Return what one epoch of gradient descent on a client's data adds to the weights."""
-    x, y = data
-    local = weights.copy()
-    order = rng.permutation(len(y))
-    for start in range(0, len(y), batch_size):
-        batch = order[start : start + batch_size]
-        local -= learning_rate * model.gradient(local, x[batch], y[batch])
-    return local - weights
+    def resolved(self) -> TrainingConfig:
+        """Return the configuration with the task's own values where they were left open."""
+        settings = vars(tasks.get(self.task).settings)
+        open_ = {name: value for name, value in settings.items() if getattr(self, name) is None}
+        if self.epsilon is None and self.noise_multiplier is None:
+            open_["noise_multiplier"] = 0.0
+        return replace(self, **open_)
 
 
 @dataclass(frozen=True)
-class TrainingRound:
-    """State after one round of training."""
+class RoundRecord:
+    """What one round did.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    accuracy : float
+        On the test data, after the round.
+    privacy : PrivacySpent
+        ε of all rounds so far.
+    clip_norm : float
+        The round's clip.
+    seconds : float
+        Time it took.
+    """
 
     number: int
-    weights: NDArray[np.float64]
-    updates: NDArray[np.float64]
     accuracy: float
-    epsilon: float
+    privacy: PrivacySpent
+    clip_norm: float
+    seconds: float
 
 
-def train(
-    model: MLP,
-    data: ClientData,
-    aggregate: SparseSecAgg | None,
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run.
+
+    Attributes
+    ----------
+    config : TrainingConfig
+        As resolved.
+    history : tuple of RoundRecord
+        Every round, those before a resumption included.
+    weights : ndarray of shape (d,)
+        The model at the end.
+    bits_per_parameter : float
+        Payload of one message, divided by d.
+    n_parameters, population : int
+        Length of an update, and clients from whom cohorts are drawn.
+    unconverged : int
+        Rounds whose decoder stopped before its stopping rule was met.
+    not_private : bool
+        True for simulated noise and without noise.
+    """
+
+    config: TrainingConfig
+    history: tuple[RoundRecord, ...]
+    weights: NDArray[np.float32] = field(repr=False)
+    bits_per_parameter: float
+    n_parameters: int
+    population: int
+    unconverged: int
+    not_private: bool
+
+    @property
+    def accuracy(self) -> list[float]:
+        """Test accuracy after each round."""
+        return [record.accuracy for record in self.history]
+
+    @property
+    def epsilon(self) -> float:
+        """ε of all rounds against the server, which knows the cohorts: no amplification."""
+        return self.history[-1].privacy.server
+
+    @property
+    def epsilon_release(self) -> float:
+        """ε of all rounds against whoever sees the models only and knows no cohort."""
+        return self.history[-1].privacy.release
+
+    @property
+    def seconds(self) -> float:
+        """Time of all rounds."""
+        return sum(record.seconds for record in self.history)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it happens: its record, the state after it and the clients' updates."""
+
+    record: RoundRecord
+    state: TrainingState
+    updates: NDArray[np.float32] = field(repr=False)
+    aggregator: Aggregator
+
+
+Progress = Callable[[RoundRecord, TrainingConfig], None]
+
+
+def run_training(
+    config: TrainingConfig,
     *,
-    rounds: int,
-    learning_rate: float = 0.1,
-    server_rate: float = 1.0,
-    momentum: float = 0.9,
-    batch_size: int = 16,
-    seed: int = 0,
-) -> Iterator[TrainingRound]:
-    """Train by federated averaging and yield the state after every round.
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    record: str | os.PathLike[str] | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    checkpoint_every: int = 1,
+) -> TrainingResult:
+    """Train, and return the curve of accuracies and what the rounds cost.
 
     Parameters
     ----------
-    model : MLP
-        The model.
+    config : TrainingConfig
+        What to train and how.
+    output : path, optional
+        Folder of the checkpoint, written after every ``checkpoint_every`` rounds.
+    resume : bool
+        Go on from the checkpoint in ``output``, which must be of the same configuration.
+    record : path, optional
+        Folder in which the clients' updates, before clipping, are recorded.
+    jobs : int
+        Threads of the local training. The result does not depend on it.
+    progress : callable, optional
+        Called with each :class:`RoundRecord` and the resolved configuration.
+    checkpoint_every : int
+        Rounds between checkpoints.
+    """
+    config = config.resolved()
+    task = tasks.get(config.task)
+    model = task.build()
+    file = CheckpointFile(None if output is None else Path(output), config)
+    state = file.read(model.n_parameters) if resume else file.none(model.n_parameters)
+    data = task.load(config.data)
+    recording = _recording(record, config, model, state)
+    last: Round | None = None
+    for current in training_rounds(config, model, data, state, jobs=jobs):
+        number = current.record.number
+        if recording is not None and number - 1 not in recording.rounds:
+            recording.append(number - 1, current.updates, clip_norm=current.record.clip_norm)
+        state = current.state
+        if number % checkpoint_every == 0 or number == config.rounds:
+            file.write(state)
+        if progress is not None:
+            progress(current.record, config)
+        last = current
+    aggregator = last.aggregator if last is not None else None
+    return _result(config, model, data, state, aggregator)
+
+
+def training_rounds(
+    config: TrainingConfig,
+    model: Model,
+    data: ClientData,
+    state: TrainingState | None = None,
+    *,
+    jobs: int = 1,
+) -> Iterator[Round]:
+    """Yield the rounds of a run, from ``state`` on; :func:`run_training` keeps and reports them.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        As resolved.
+    model : Model
+        What is trained.
     data : ClientData
         Training data by client, and test data.
-    aggregate : SparseSecAgg or None
-        How updates are averaged; None takes the plain mean. Use an unbiased decoder: a shrinking
-        one loses the same part of the signal every round.
-    rounds : int
-        How many rounds.
-    learning_rate, server_rate, momentum, batch_size : float, int
-        Of the clients' and of the server's optimiser.
-    seed : int
-        Initial weights and order of batches.
+    state : TrainingState, optional
+        Where to go on; the start by default.
+    jobs : int
+        Threads of the local training.
     """
-    rng = np.random.default_rng(seed)
-    weights = model.initial(seed)
-    velocity = np.zeros_like(weights)
-    for number in range(rounds):
-        updates = np.array(
-            [
-                local_update(
-                    model,
-                    weights,
-                    client,
-                    learning_rate=learning_rate,
-                    batch_size=batch_size,
-                    rng=rng,
-                )
-                for client in data.clients.values()
-            ]
+    state = TrainingState.start(model.n_parameters) if state is None else state
+    randomness = ClientRandomness(config.seed)
+    clients = list(data.clients)
+    aggregator = Aggregator.for_training(config, model.architecture, len(clients), state)
+    weights, velocity = state.weights, state.velocity
+    if state.rounds == 0:
+        weights = model.initial(randomness.initial)
+    updates = np.empty((aggregator.n_clients, model.n_parameters), dtype=np.float32)
+    config = config.resolved()
+    assert config.rounds
+    assert config.server_rate
+    assert config.momentum is not None
+    for number in range(state.rounds, config.rounds):
+        start = time.perf_counter()
+        cohort = randomness.cohort(number, len(clients), aggregator.n_clients)
+        _train_locally(model, weights, data, clients, cohort, updates, number, config, jobs)
+        clip_norm = aggregator.clip_norm
+        mean = aggregator.mean(updates, number)
+        velocity = (config.momentum * velocity + mean).astype(np.float32)
+        weights = (weights + config.server_rate * velocity).astype(np.float32)
+        with one_blas_thread():
+            accuracy = model.accuracy(weights, *data.test)
+        record = RoundRecord(
+            number=number + 1,
+            accuracy=accuracy,
+            privacy=aggregator.spent,
+            clip_norm=clip_norm,
+            seconds=time.perf_counter() - start,
         )
-        mean, epsilon = _mean(updates, aggregate)
-        velocity = momentum * velocity + mean
-        weights = weights + server_rate * velocity
-        accuracy = model.accuracy(weights, *data.test)
-        yield TrainingRound(number, weights, updates, accuracy, epsilon)
+        state = TrainingState(
+            weights=weights,
+            velocity=velocity,
+            history=(*state.history, record),
+            ledger=aggregator.ledger.to_json(),
+            clip_norm=aggregator.clip_norm,
+            unconverged=aggregator.unconverged,
+        )
+        yield Round(record, state, updates, aggregator)
 
 
-def _mean(
-    updates: NDArray[np.float64], aggregate: SparseSecAgg | None
-) -> tuple[NDArray[np.float64], float]:
-    if aggregate is None:
-        return updates.mean(axis=0), np.inf
-    aggregate.fit(updates)
-    return aggregate.mean_, aggregate.epsilon_
+def _train_locally(
+    model: Model,
+    weights: NDArray[np.float32],
+    data: ClientData,
+    clients: list[str],
+    cohort: NDArray[np.int64],
+    updates: NDArray[np.float32],
+    number: int,
+    config: TrainingConfig,
+    jobs: int,
+) -> None:
+    """Write the update of each client of the cohort into its row of ``updates``."""
+    randomness = ClientRandomness(config.seed)
+
+    def train(rows: NDArray[np.int64]) -> None:
+        for row in rows:
+            client = int(cohort[row])
+            model.local_update(
+                weights,
+                data.clients[clients[client]],
+                learning_rate=config.client_rate,  # type: ignore[arg-type]
+                batch_size=config.batch_size,  # type: ignore[arg-type]
+                rng=randomness.local(number, client),
+                out=updates[row],
+            )
+
+    rows = np.arange(len(cohort))
+    with one_blas_thread():
+        if jobs == 1:
+            train(rows)
+            return
+        # threads: the products release the interpreter lock, and nothing is copied
+        parts = np.array_split(rows, min(len(rows), 4 * jobs if jobs > 0 else len(rows)))
+        Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(part) for part in parts)
 
 
-def _softmax(scores: NDArray[Any]) -> NDArray[Any]:
-    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return scores / scores.sum(axis=1, keepdims=True)
+def one_blas_thread() -> Any:
+    """Return a context in which products run on one thread.
+
+    Their sums are then the same whatever the number of jobs, and threads do not wait for each
+    other.
+    """
+    return _controller().limit(limits=1, user_api="blas")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _recording(
+    path: str | os.PathLike[str] | None,
+    config: TrainingConfig,
+    model: Model,
+    state: TrainingState,
+) -> Recording | None:
+    if path is None:
+        return None
+    return Recording.create(
+        path,
+        task=config.task,
+        model=model.architecture.name,
+        shapes=model.shapes,
+        clip_norm=config.clip_norm if isinstance(config.clip_norm, float) else None,
+        seeds={"training": config.seed},
+        exist_ok=state.rounds > 0,
+    )
+
+
+def _result(
+    config: TrainingConfig,
+    model: Model,
+    data: ClientData,
+    state: TrainingState,
+    aggregator: Aggregator | None,
+) -> TrainingResult:
+    if aggregator is None:  # nothing was left to do
+        population = len(data.clients)
+        aggregator = Aggregator.for_training(config, model.architecture, population, state)
+    return TrainingResult(
+        config=config,
+        history=state.history,
+        weights=state.weights,
+        bits_per_parameter=aggregator.bits_per_parameter,
+        n_parameters=model.n_parameters,
+        population=len(data.clients),
+        unconverged=state.unconverged,
+        not_private=not config.private_noise or config.noise_multiplier == 0,
+    )
+
+
+def _check(config: TrainingConfig) -> None:
+    """Raise ValueError for what no run could use, before any work."""
+    tasks.get(config.task)
+    if config.epsilon is not None and config.noise_multiplier is not None:
+        raise ValueError(
+            f"epsilon={config.epsilon} and noise_multiplier={config.noise_multiplier} both set the "
+            "noise; give one of them."
+        )
+    for name in ("rounds", "clients", "n_bits", "n_rows", "batch_size"):
+        value = getattr(config, name)
+        if value is not None and not (isinstance(value, int) and value >= 1):
+            raise ValueError(f"{name}={value!r} must be an integer, at least 1.")
+    if not (isinstance(config.seed, int) and config.seed >= 0):
+        raise ValueError(f"seed={config.seed!r} must be an integer, at least 0.")
+    for name, least, inclusive in (
+        ("noise_multiplier", 0.0, True),
+        ("epsilon", 0.0, False),
+        ("compression", 1.0, True),
+        ("client_rate", 0.0, False),
+        ("server_rate", 0.0, False),
+        ("momentum", 0.0, True),
+    ):
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if not (math.isfinite(value) and (value > least or (inclusive and value == least))):
+            sign = "at least" if inclusive else "above"
+            raise ValueError(f"{name}={value!r} must be a finite number, {sign} {least:g}.")
+    if config.momentum is not None and config.momentum >= 1:
+        raise ValueError(f"momentum={config.momentum} must be below 1; the usual choice is 0.9.")
+    clip = config.clip_norm
+    if isinstance(clip, str):
+        if clip != "adaptive":
+            raise ValueError(f"clip_norm={clip!r} must be a positive number or 'adaptive'.")
+    elif clip is not None and not (clip > 0 and math.isfinite(clip)):
+        raise ValueError(f"clip_norm={clip!r} must be a positive number or 'adaptive'.")
+    if not 0 < config.delta < 1:
+        raise ValueError(f"delta={config.delta} must lie strictly between 0 and 1.")

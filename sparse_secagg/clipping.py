@@ -96,7 +96,10 @@ class AdaptiveClip(BaseEstimator):
             raise ValueError(f"norms has shape {within.shape}; pass one norm a client.")
         n = len(within)
         z = max(1.0, n / 10) if self.noise_multiplier == "auto" else float(self.noise_multiplier)
-        mechanism = DiscreteGaussian(noise_multiplier=z, clip_norm=0.5, n_bits=_N_BITS)
+        # one number needs no flattening: a fixed public rotation keeps simulations repeatable
+        mechanism = DiscreteGaussian(
+            noise_multiplier=z, clip_norm=0.5, n_bits=_N_BITS, random_state=0
+        )
         parameters = mechanism.calibrate(n, 1)
         messages = mechanism.encode(np.where(within, 0.5, -0.5)[:, None], rng)
         total = messages.sum(axis=0) % np.uint64(parameters.modulus)

@@ -1,72 +1,300 @@
-"""The model's gradient is right and training learns, with and without the private pipeline."""
+"""Training learns, is repeatable whatever the jobs, goes on exactly, and its ledger adds up."""
 
-import warnings
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from experiments.datasets import digits
-from experiments.federated import MLP, local_update, train
-from sparse_secagg import PrivacyWarning, SparseSecAgg
+from experiments import tasks
+from experiments.aggregation import Aggregator, _release_curve, training_decoder
+from experiments.checkpoints import CheckpointError, TrainingState
+from experiments.federated import TrainingConfig, run_training, training_rounds
+from experiments.models import multilayer_perceptron
+from experiments.recording import Recording
+from sparse_secagg import SparseSecAgg
+from sparse_secagg.accounting import DEFAULT_ORDERS, rdp_to_dp
 
-MODEL = MLP(64, 16, 10)
-
-
-def loss(weights, x, y):
-    W1, b1, W2, b2 = MODEL.split(weights)
-    scores = np.maximum(x @ W1 + b1, 0) @ W2 + b2
-    return np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y])
-
-
-def test_gradient_equals_finite_differences():
-    rng = np.random.default_rng(0)
-    weights = MODEL.initial(0) + 0.01 * rng.standard_normal(MODEL.n_parameters)
-    x, y = rng.random((7, 64)), rng.integers(0, 10, 7)
-    gradient = MODEL.gradient(weights, x, y)
-    for direction in rng.standard_normal((5, len(weights))):
-        step = 1e-6 * direction
-        slope = (loss(weights + step, x, y) - loss(weights - step, x, y)) / 2e-6
-        assert gradient @ direction == pytest.approx(slope, rel=1e-5)
-
-
-def test_split_covers_the_vector_in_order():
-    parts = MODEL.split(np.arange(float(MODEL.n_parameters)))
-    assert [part.shape for part in parts] == list(MODEL.shapes.values())
-    np.testing.assert_array_equal(
-        np.concatenate([part.ravel() for part in parts]), np.arange(MODEL.n_parameters)
-    )
-
-
-def test_digits_are_split_among_clients_without_loss():
-    data = digits(n_clients=20, concentration=0.3, seed=1)
-    sizes = [len(y) for _, y in data.clients.values()]
-    assert sum(sizes) + len(data.test[1]) == 1797
-    assert min(sizes) >= 1
-    assert len(set(sizes)) > 3
-    classes = [len(set(y)) for _, y in data.clients.values()]
-    assert np.mean(classes) < 9  # uneven, as asked
-
-
-def test_local_update_leaves_the_weights_alone():
-    data = digits(seed=0)
-    weights = MODEL.initial(0)
-    before = weights.copy()
-    client = next(iter(data.clients.values()))
-    update = local_update(
-        MODEL, weights, client, learning_rate=0.1, batch_size=8, rng=np.random.default_rng(0)
-    )
-    np.testing.assert_array_equal(weights, before)
-    assert loss(weights + update, *client) < loss(weights, *client)
+SMALL = TrainingConfig(
+    task="digits", rounds=3, clients=10, compression=10, noise_multiplier=0.5, seed=3
+)
 
 
 def test_training_learns_and_privacy_costs_little():
-    data, model = digits(seed=0), MLP(64, 32, 10)
-    plain = list(train(model, data, None, rounds=30, server_rate=0.3))[-1].accuracy
-    aggregate = SparseSecAgg(
-        noise_multiplier=0.3, clip_norm=0.5, n_bits=18, decoder="linear", simulation_seed=0
+    plain = run_training(TrainingConfig(task="digits", rounds=45))
+    private = run_training(
+        TrainingConfig(task="digits", rounds=45, noise_multiplier=0.5, compression=10)
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
-        private = list(train(model, data, aggregate, rounds=30, server_rate=0.3))[-1].accuracy
-    assert plain > 0.8
-    assert private > plain - 0.1
+    assert plain.accuracy[-1] >= 0.9
+    assert private.accuracy[-1] >= plain.accuracy[-1] - 0.05
+    assert plain.epsilon == np.inf
+    assert private.bits_per_parameter == pytest.approx(1.6, rel=0.01)
+
+
+def test_a_round_is_the_mean_of_clipped_updates_and_momentum():
+    """Without sketch and noise, against the plain formula; 24 bits leave rounding of 1e-5."""
+    config = TrainingConfig(task="digits", rounds=3, clients=8, n_bits=24, clip_norm=0.2)
+    config = config.resolved()
+    task = tasks.get("digits")
+    data, model = task.load(None), task.build()
+    weights, velocity = None, 0.0
+    for current in training_rounds(config, model, data):
+        updates = current.updates.astype(float)
+        norms = np.linalg.norm(updates, axis=1, keepdims=True)
+        assert (norms > 0.2).any()  # the clip matters
+        mean = (updates * np.minimum(1, 0.2 / norms)).mean(axis=0)
+        velocity = 0.9 * velocity + mean
+        if weights is None:
+            weights = current.state.weights - 0.3 * velocity  # the first step checks itself
+        weights = weights + 0.3 * velocity
+        np.testing.assert_allclose(current.state.weights, weights, atol=1e-5)
+
+
+def test_cohorts_are_of_the_size_asked_and_differ_between_rounds():
+    task = tasks.get("digits")
+    data, model = task.load(None), task.build()
+    seen = [c.updates.copy() for c in training_rounds(SMALL.resolved(), model, data)]
+    assert {u.shape for u in seen} == {(10, model.n_parameters)}
+    assert not np.allclose(seen[0], seen[1])
+
+
+def test_the_result_does_not_depend_on_the_jobs():
+    one = run_training(SMALL, jobs=1)
+    for jobs in (2, 3):
+        np.testing.assert_array_equal(run_training(SMALL, jobs=jobs).weights, one.weights)
+    assert not np.array_equal(run_training(replace(SMALL, seed=4)).weights, one.weights)
+
+
+def test_noise_from_the_operating_system_differs_from_run_to_run():
+    config = replace(SMALL, rounds=1, private_noise=True)
+    first, second = run_training(config), run_training(config)
+    assert not np.array_equal(first.weights, second.weights)
+    assert not first.not_private
+    assert run_training(SMALL).not_private
+    assert run_training(replace(config, noise_multiplier=0.0)).not_private
+
+
+# -- resuming -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clip_norm", [0.3, "adaptive"])
+def test_resuming_ends_at_the_same_weights(tmp_path, clip_norm):
+    config = replace(SMALL, rounds=5, clip_norm=clip_norm)
+    whole = run_training(config)
+
+    class Stop(Exception):
+        pass
+
+    def stop_after_two(record, _):
+        if record.number == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_training(config, output=tmp_path, progress=stop_after_two)
+    numbers = []
+    resumed = run_training(
+        config, output=tmp_path, resume=True, progress=lambda r, _: numbers.append(r.number)
+    )
+    assert numbers == [3, 4, 5]
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    assert resumed.accuracy == whole.accuracy
+    assert resumed.epsilon == whole.epsilon
+    again = run_training(config, output=tmp_path, resume=True)  # nothing left to do
+    np.testing.assert_array_equal(again.weights, whole.weights)
+    assert again.bits_per_parameter == whole.bits_per_parameter
+
+
+_KILLED = """
+import json, sys
+from experiments.federated import TrainingConfig, run_training
+config = TrainingConfig(**json.loads(sys.argv[1]))
+run_training(config, output=sys.argv[2], record=sys.argv[3], resume=True,
+             progress=lambda record, _: print(record.number, flush=True))
+"""
+
+
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(tmp_path):
+    options = {"task": "digits", "rounds": 15, "clients": 20, "compression": 10.0, "seed": 5}
+    options["noise_multiplier"] = 0.5
+    output, record = tmp_path / "out", tmp_path / "rec"
+    command = [sys.executable, "-c", _KILLED, json.dumps(options), str(output), str(record)]
+    rng = np.random.default_rng(0)
+    for round_ in (3, 9):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                if int(line) >= round_:
+                    break
+            time.sleep(rng.uniform(0, 0.05))
+            os.kill(process.pid, signal.SIGKILL)
+    resumed = run_training(TrainingConfig(**options), output=output, record=record, resume=True)
+    whole = run_training(TrainingConfig(**options), record=tmp_path / "whole")
+    np.testing.assert_array_equal(resumed.weights, whole.weights)
+    mended, fresh = Recording.open(record), Recording.open(tmp_path / "whole")
+    assert mended.rounds == fresh.rounds == list(range(15))
+    for a, b in zip(mended, fresh):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_resuming_with_other_options_is_refused_and_the_difference_named(tmp_path):
+    run_training(SMALL, output=tmp_path)
+    with pytest.raises(CheckpointError, match=r"compression was 10 and is now 20"):
+        run_training(replace(SMALL, compression=20), output=tmp_path, resume=True)
+    with pytest.raises(CheckpointError, match="resume"):
+        run_training(SMALL, output=tmp_path)  # would overwrite it
+    with pytest.raises(CheckpointError, match="needs output"):
+        run_training(SMALL, resume=True)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "text", "pickle"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
+    run_training(SMALL, output=tmp_path)
+    path = tmp_path / "checkpoint.npz"
+    if damage == "truncate":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif damage == "text":
+        path.write_text("hello")
+    else:
+        np.savez(path, document=np.array([{}], dtype=object))
+    with pytest.raises(CheckpointError, match="remove it"):
+        run_training(SMALL, output=tmp_path, resume=True)
+
+
+# -- privacy ------------------------------------------------------------------------------------
+
+
+def test_the_ledger_is_that_of_the_rounds_composed():
+    result = run_training(SMALL)
+    data = np.ones((10, 4810)) / 4810
+    curve = SparseSecAgg(noise_multiplier=0.5, n_bits=16).fit(data).rdp_
+    expected = rdp_to_dp(DEFAULT_ORDERS, 3 * curve, 1e-5)
+    assert result.epsilon == pytest.approx(expected, rel=0.01)
+    growing = [record.privacy.server for record in result.history]
+    assert growing == sorted(growing)
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, "adaptive"])
+def test_epsilon_is_kept_over_all_rounds_and_used_up(clip_norm):
+    config = replace(SMALL, noise_multiplier=None, epsilon=8.0, clip_norm=clip_norm, clients=50)
+    result = run_training(config)
+    assert 0.999 * 8 <= result.epsilon <= 8
+    assert result.epsilon_release <= result.epsilon
+
+
+def test_a_budget_that_adaptive_clipping_alone_exceeds_is_refused():
+    config = replace(SMALL, noise_multiplier=None, epsilon=2.0, clip_norm="adaptive")
+    with pytest.raises(ValueError, match="adaptive clipping alone"):
+        run_training(config)
+
+
+def test_sampling_amplifies_the_release_only():
+    config = replace(SMALL, noise_multiplier=10.0).resolved()
+    architecture = multilayer_perceptron(64, 64, 10)
+    spent = []
+    for population in (10, 1000):
+        aggregator = Aggregator(config, architecture, population)
+        aggregator.mean(np.zeros((10, 4810)), 0)
+        spent.append(aggregator.spent)
+    assert spent[0].server == spent[1].server
+    assert spent[0].release == spent[0].server  # everybody takes part: nothing to amplify
+    assert spent[1].release < 0.25 * spent[1].server
+
+
+def test_the_release_curve_of_a_full_cohort_is_not_below_the_servers():
+    aggregator = Aggregator(SMALL.resolved(), multilayer_perceptron(64, 64, 10), 10)
+    mechanism = aggregator._calibrated(2.0)
+    curve = _release_curve(replace(mechanism.parameters_, seed=0), 1.0, False)
+    np.testing.assert_allclose(curve, mechanism.rdp(DEFAULT_ORDERS))
+
+
+def test_adaptive_clipping_moves_the_clip_and_costs_a_little():
+    fixed = run_training(replace(SMALL, clip_norm=0.1))
+    adaptive = run_training(replace(SMALL, clip_norm="adaptive"))
+    clips = [record.clip_norm for record in adaptive.history]
+    assert clips[0] == pytest.approx(0.1)
+    assert clips[0] < clips[1] < clips[2]  # updates are longer than 0.1
+    assert fixed.epsilon < adaptive.epsilon
+
+
+# -- decoders -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "decoder", ["linear", "median", "lasso", "amp", "amp:debias=False", "amp:low_rank"]
+)
+@pytest.mark.parametrize("compression", [1, 20])
+def test_every_decoder_runs(decoder, compression):
+    result = run_training(replace(SMALL, rounds=2, decoder=decoder, compression=compression))
+    assert np.isfinite(result.weights).all()
+
+
+@pytest.mark.parametrize("encoder", ["gaussian", "hadamard", "identity"])
+def test_every_encoder_runs(encoder):
+    result = run_training(replace(SMALL, rounds=1, encoder=encoder))
+    assert np.isfinite(result.weights).all()
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "central"])
+def test_every_mechanism_runs(mechanism):
+    result = run_training(replace(SMALL, rounds=1, mechanism=mechanism))
+    assert 0 < result.epsilon < np.inf
+
+
+def test_decoders_are_debiased_unless_told_otherwise():
+    def debias(spec, default=True):
+        return training_decoder(spec, debias=default, shapes=None).get_params().get("debias")
+
+    assert debias("amp") is True
+    assert debias("lasso") is True
+    assert debias("amp:debias=False") is False
+    assert debias("amp", default=False) is False
+    assert debias("linear") is None
+
+
+# -- recording ----------------------------------------------------------------------------------
+
+
+def test_recorded_updates_are_those_before_clipping(tmp_path):
+    config = replace(SMALL, clip_norm=0.01)
+    run_training(config, record=tmp_path / "rec")
+    recording = Recording.open(tmp_path / "rec")
+    assert recording.rounds == [0, 1, 2]
+    assert recording.shapes == tasks.get("digits").build().shapes
+    assert recording.metadata.task == "digits"
+    assert np.linalg.norm(recording[0], axis=1).min() > 0.01
+    task = tasks.get("digits")
+    first = next(training_rounds(config.resolved(), task.build(), task.load(None)))
+    np.testing.assert_array_equal(recording[0], first.updates)
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epsilon": 1.0, "noise_multiplier": 1.0}, "both set the noise"),
+        ({"noise_multiplier": float("nan")}, "noise_multiplier"),
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"compression": 0.5}, "compression"),
+        ({"rounds": 0}, "rounds"),
+        ({"clients": -1}, "clients"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"clip_norm": "sometimes"}, "adaptive"),
+        ({"clip_norm": -1.0}, "clip_norm"),
+        ({"delta": 0.0}, "delta"),
+        ({"seed": -1}, "seed"),
+        ({"task": "chess"}, "digits"),
+    ],
+)
+def test_impossible_options_are_refused_by_name(options, words):
+    with pytest.raises(ValueError, match=words):
+        TrainingConfig(**{"task": "digits", **options})
+
+
+def test_a_state_starts_at_zero_rounds():
+    assert TrainingState.start(4).rounds == 0

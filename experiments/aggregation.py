@@ -1,0 +1,287 @@
+"""The private mean of one round of training, and the ledger of all of them.
+
+Neighbouring data sets differ by one client whose updates are all zero ("zero-out"). Against the
+server, which knows who takes part, every round counts in full. Against somebody who sees only the
+models, and knows neither the cohorts nor the seed they were drawn with, the rounds are amplified by
+sampling without replacement.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from experiments.decoders import parse_decoder
+from experiments.models.architectures import Architecture
+from experiments.seeds import ClientRandomness
+from solvers import Solver
+from solvers.lasso import LassoSolver
+from sparse_secagg import PrivacyWarning, SparseSecAgg, mechanisms
+from sparse_secagg.accounting import (
+    DEFAULT_ORDERS,
+    Ledger,
+    rdp_to_dp,
+    subsampled_rdp_without_replacement,
+)
+from sparse_secagg.clipping import AdaptiveClip
+from sparse_secagg.encoders import registry
+from sparse_secagg.mechanisms import DiscreteGaussian, IntegerMechanism, MechanismParameters
+
+if TYPE_CHECKING:
+    from experiments.checkpoints import TrainingState
+    from experiments.federated import TrainingConfig
+
+__all__ = ["Aggregator", "PrivacySpent", "training_decoder"]
+
+#: Where adaptive clipping starts and what it follows: the paper's choice.
+_ADAPTIVE_START = 0.1
+
+#: Relative width at which the search for the noise of a budget stops.
+_NOISE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class PrivacySpent:
+    """ε so far, at the run's δ.
+
+    Attributes
+    ----------
+    server : float
+        Against the server, which knows the cohorts.
+    release : float
+        Against whoever sees the released models only.
+    """
+
+    server: float
+    release: float
+
+
+class Aggregator:
+    """Averages the updates of one round after another, and keeps the ledger.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        As resolved.
+    architecture : Architecture
+        Of the model: length of an update, and its layers for decoders that use them.
+    population : int
+        Clients from whom cohorts are drawn.
+
+    Attributes
+    ----------
+    n_clients : int
+        Size of a cohort.
+    clip_norm : float
+        The clip of the next round.
+    ledger : Ledger
+        What was spent.
+    bits_per_parameter : float
+        Payload of a message, divided by d.
+    unconverged : int
+        Rounds whose decoder stopped early.
+    last_ : SparseSecAgg
+        The last round.
+    """
+
+    last_: SparseSecAgg
+
+    def __init__(self, config: TrainingConfig, architecture: Architecture, population: int) -> None:
+        assert config.clients is not None  # resolved
+        self.config, self.population = config, population
+        self.n_clients = min(config.clients, population)
+        self.dim = architecture.n_parameters
+        self.adaptive = config.clip_norm == "adaptive"
+        self.clip_norm = _ADAPTIVE_START if self.adaptive else float(config.clip_norm)  # type: ignore[arg-type]
+        self.encoder = self._make_encoder()
+        self.decoder = training_decoder(
+            config.decoder, debias=config.debias, shapes=architecture.shapes
+        )
+        if config.decoder == "median" and self.is_identity:
+            self.decoder = parse_decoder("linear")  # the median over a single row
+        self.noise_multiplier = self._noise_multiplier()
+        self.ledger = Ledger(config.delta)
+        self.randomness = ClientRandomness(config.seed)
+        self.unconverged = 0
+        parameters = self._calibrated(self.noise_multiplier).parameters_
+        self.bits_per_parameter = parameters.bits_per_client / self.dim
+
+    @classmethod
+    def for_training(
+        cls,
+        config: TrainingConfig,
+        architecture: Architecture,
+        population: int,
+        state: TrainingState,
+    ) -> Aggregator:
+        """Return an aggregator that goes on where ``state`` is."""
+        made = cls(config, architecture, population)
+        if state.rounds:
+            made.ledger = Ledger.from_json(state.ledger)
+            made.clip_norm = state.clip_norm
+            made.unconverged = state.unconverged
+        return made
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether updates are sent unsketched."""
+        return self.config.compression == 1 or self.config.encoder == "identity"
+
+    @property
+    def spent(self) -> PrivacySpent:
+        """ε of all rounds so far."""
+        return PrivacySpent(self.ledger.epsilon_server, self.ledger.epsilon_release)
+
+    def mean(self, updates: Any, number: int) -> NDArray[np.float64]:
+        """Run round ``number`` over the rows of ``updates``; return the decoded mean."""
+        round_ = SparseSecAgg(
+            self.encoder,
+            mechanism=self._mechanism(self.noise_multiplier),
+            clip_norm=AdaptiveClip(self.clip_norm) if self.adaptive else self.clip_norm,
+            decoder="linear",  # costs nothing; the decoder of the run comes below
+            random_state=self.randomness.sketch(number),
+            simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)  # the result says it once
+            round_.fit(updates)
+        self._charge(round_)
+        if self.adaptive:
+            self.clip_norm = round_.clip_.current
+        self.last_ = round_
+        return self._decode(round_)
+
+    def _decode(self, round_: SparseSecAgg) -> NDArray[np.float64]:
+        # Updates are dense: what a sparse fit leaves unexplained is noise to it as well, so the
+        # Lasso estimates its noise instead of trusting the mechanism's, which is far too small.
+        known = not isinstance(self.decoder, LassoSolver)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            solver = self.decoder.fit(
+                round_.operator_, round_.sketch_, noise_std=round_.noise_std_ if known else None
+            )
+        self.unconverged += any(issubclass(w.category, ConvergenceWarning) for w in caught)
+        return solver.coef_
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _make_encoder(self) -> Any:
+        if self.is_identity:
+            return registry.get("identity").fit_dimension(self.dim)
+        rows = {"n_rows": self.config.n_rows} if self.config.encoder == "count_sketch" else {}
+        encoder = registry.get(self.config.encoder, compression=self.config.compression, **rows)
+        return encoder.fit_dimension(self.dim)
+
+    def _mechanism(self, noise_multiplier: float) -> IntegerMechanism:
+        return mechanisms.get(
+            self.config.mechanism,
+            noise_multiplier=noise_multiplier,
+            delta=self.config.delta,
+            n_bits=self.config.n_bits,
+        )
+
+    def _calibrated(self, noise_multiplier: float) -> IntegerMechanism:
+        mechanism = self._mechanism(noise_multiplier)
+        mechanism.calibrate(self.n_clients, self.encoder.n_components_)
+        return mechanism
+
+    def _noise_multiplier(self) -> float:
+        """Return z, or the smallest z that keeps all rounds within ε (from above)."""
+        if self.config.epsilon is None:
+            return float(self.config.noise_multiplier or 0.0)
+        assert self.config.rounds is not None  # resolved
+        budget, rounds = self.config.epsilon, self.config.rounds
+        clip = np.zeros(len(DEFAULT_ORDERS))
+        if self.adaptive:
+            clip = _clip_mechanism(self.n_clients).rdp(DEFAULT_ORDERS)
+
+        def spent(z: float) -> float:
+            mechanism = self._calibrated(z)
+            curve = rounds * (mechanism.rdp(DEFAULT_ORDERS) + clip)
+            total_variation = rounds * mechanism.total_variation()
+            return rdp_to_dp(DEFAULT_ORDERS, curve, self.config.delta, total_variation)
+
+        if self.adaptive and rdp_to_dp(DEFAULT_ORDERS, rounds * clip, self.config.delta) >= budget:
+            raise ValueError(
+                f"epsilon={budget} cannot be kept over {rounds} rounds of {self.n_clients} "
+                "clients: adaptive clipping alone costs more. Raise epsilon or clients, lower "
+                "rounds, or give a fixed clip_norm."
+            )
+        low, high = 0.0, 1.0
+        while spent(high) > budget:
+            low, high = high, 2 * high
+        while high - low > _NOISE_TOLERANCE * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if spent(middle) <= budget else (middle, high)
+        return high
+
+    # -- ledger ---------------------------------------------------------------------------------
+
+    def _charge(self, round_: SparseSecAgg) -> None:
+        parameters = round_.config_.mechanism
+        if parameters.variance == 0:
+            self.ledger.spend(np.full(len(DEFAULT_ORDERS), np.inf))
+            return
+        mechanism = mechanisms.from_parameters(parameters)
+        self.ledger.spend(
+            round_.rdp_,
+            release_rdp=_release_curve(
+                replace(parameters, seed=0), self.n_clients / self.population, self.adaptive
+            ),
+            total_variation=mechanism.total_variation(),
+        )
+
+
+def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
+    """Return the decoder of a text, unbiased where it can be and the text does not say.
+
+    Examples
+    --------
+    >>> training_decoder("amp", debias=True, shapes=None)
+    AMP(debias=True)
+    >>> training_decoder("amp:debias=False", debias=True, shapes=None)
+    AMP()
+    """
+    solver = parse_decoder(spec, shapes)
+    if "debias" in solver.get_params(deep=False) and "debias" not in spec:
+        solver.set_params(debias=debias)
+    return solver
+
+
+@lru_cache(maxsize=64)
+def _release_curve(
+    parameters: MechanismParameters, rate: float, adaptive: bool
+) -> NDArray[np.float64]:
+    """Return the curve of one round for an observer who does not know the cohort.
+
+    The bound for sampling without replacement exchanges one member of the cohort for another, so
+    it takes the curve under replacement.
+    """
+    parts = [mechanisms.from_parameters(replace(parameters, adjacency="replace_one"))]
+    plain = mechanisms.from_parameters(parameters).rdp(DEFAULT_ORDERS)
+    if adaptive:
+        clip = _clip_mechanism(parameters.n_clients)
+        plain = plain + clip.rdp(DEFAULT_ORDERS)
+        parts.append(mechanisms.from_parameters(replace(clip.parameters_, adjacency="replace_one")))
+
+    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.sum([part.rdp(orders) for part in parts], axis=0)
+
+    # knowing less never costs more: the unamplified curve of zeroing out holds as well
+    return np.minimum(plain, subsampled_rdp_without_replacement(DEFAULT_ORDERS, curve, rate))
+
+
+@lru_cache(maxsize=8)
+def _clip_mechanism(n_clients: int) -> IntegerMechanism:
+    """Return the mechanism that :class:`AdaptiveClip` uses by default for its count."""
+    mechanism = DiscreteGaussian(
+        noise_multiplier=max(1.0, n_clients / 10), clip_norm=0.5, n_bits=32
+    )
+    mechanism.calibrate(n_clients, 1)
+    return mechanism

@@ -1,0 +1,182 @@
+"""Checkpoints of training: one ``.npz`` without pickle, replaced atomically.
+
+A checkpoint belongs to one configuration. Going on with another would end at weights that neither
+describes, so it is refused and the difference named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from experiments.federated import RoundRecord, TrainingConfig
+
+__all__ = ["CheckpointError", "CheckpointFile", "TrainingState"]
+
+NAME = "checkpoint.npz"
+_FORMAT = 1
+#: Does not change the weights, and folders move.
+_FREE = ("data",)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be gone on from; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """All that a run needs to go on.
+
+    Attributes
+    ----------
+    weights, velocity : ndarray of shape (d,)
+        The server's model and momentum.
+    history : tuple of RoundRecord
+        Rounds done.
+    ledger : str
+        The ledger as JSON.
+    clip_norm : float
+        Clip of the next round.
+    unconverged : int
+        Rounds whose decoder stopped early.
+    """
+
+    weights: NDArray[np.float32] = field(repr=False)
+    velocity: NDArray[np.float32] = field(repr=False)
+    history: tuple[RoundRecord, ...] = ()
+    ledger: str = field(default="", repr=False)
+    clip_norm: float = float("nan")
+    unconverged: int = 0
+
+    @classmethod
+    def start(cls, dim: int) -> TrainingState:
+        """Return the state before the first round; the model sets the initial weights."""
+        return cls(np.zeros(dim, dtype=np.float32), np.zeros(dim, dtype=np.float32))
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return len(self.history)
+
+
+class CheckpointFile:
+    """The checkpoint of a run in its output folder, or nowhere.
+
+    Parameters
+    ----------
+    folder : Path or None
+        The output folder; None keeps nothing.
+    config : TrainingConfig
+        As resolved.
+    """
+
+    def __init__(self, folder: Path | None, config: TrainingConfig) -> None:
+        self.folder, self.config = folder, config
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def path(self) -> Path | None:
+        """Where the checkpoint is."""
+        return None if self.folder is None else self.folder / NAME
+
+    def none(self, dim: int) -> TrainingState:
+        """Return the start; refuse to overwrite the checkpoint of an unfinished or finished run."""
+        if self.path is not None and self.path.exists():
+            raise CheckpointError(
+                f"{self.path} holds the checkpoint of an earlier run; go on with it by resume "
+                "(--resume), or choose another output folder."
+            )
+        return TrainingState.start(dim)
+
+    def read(self, dim: int) -> TrainingState:
+        """Return the state in the checkpoint, or the start where there is none."""
+        if self.path is None:
+            raise CheckpointError("resume needs output, the folder of the run to go on with.")
+        if not self.path.exists():
+            return TrainingState.start(dim)
+        document, arrays = self._load(self.path, dim)
+        self._compare(document["config"])
+        return TrainingState(
+            weights=arrays["weights"],
+            velocity=arrays["velocity"],
+            history=tuple(_record(entry) for entry in document["history"]),
+            ledger=json.dumps(document["ledger"]),
+            clip_norm=float(document["clip_norm"]),
+            unconverged=int(document["unconverged"]),
+        )
+
+    def write(self, state: TrainingState) -> None:
+        """Replace the checkpoint; a crash leaves the old one or the new one."""
+        if self.path is None:
+            return
+        document = {
+            "format": _FORMAT,
+            "config": _settings(self.config),
+            "history": [_entry(record) for record in state.history],
+            "ledger": json.loads(state.ledger),
+            "clip_norm": state.clip_norm,
+            "unconverged": state.unconverged,
+        }
+        text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
+        temporary = self.path.with_name(f".{NAME}.{os.getpid()}.tmp")
+        with open(temporary, "wb") as file:
+            np.savez(file, document=text, weights=state.weights, velocity=state.velocity)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
+
+    def _load(self, path: Path, dim: int) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                document = json.loads(archive["document"].tobytes())
+                arrays = {name: archive[name] for name in ("weights", "velocity")}
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise CheckpointError(
+                f"{path} is not a checkpoint of this software ({error}); remove it to start anew."
+            ) from None
+        if not isinstance(document, dict) or document.get("format") != _FORMAT:
+            raise CheckpointError(f"{path} has an unknown format; remove it to start anew.")
+        for name, array in arrays.items():
+            if array.shape != (dim,) or array.dtype != np.float32:
+                raise CheckpointError(
+                    f"{path}: {name} is {array.dtype} of shape {array.shape}, but the model has "
+                    f"{dim:,} parameters; remove it to start anew."
+                )
+        return document, arrays
+
+    def _compare(self, found: dict[str, Any]) -> None:
+        mine = _settings(self.config)
+        different = [name for name in mine if found.get(name) != mine[name]]
+        if different:
+            what = ", ".join(
+                f"{name} was {found.get(name)!r} and is now {mine[name]!r}" for name in different
+            )
+            raise CheckpointError(
+                f"{self.path} belongs to a run with other options: {what}. Resume with its "
+                "options, or choose another output folder."
+            )
+
+
+def _settings(config: TrainingConfig) -> dict[str, Any]:
+    every = {item.name: getattr(config, item.name) for item in fields(config)}
+    return {name: value for name, value in every.items() if name not in _FREE}
+
+
+def _entry(record: RoundRecord) -> dict[str, Any]:
+    return asdict(record)
+
+
+def _record(entry: dict[str, Any]) -> RoundRecord:
+    from experiments.aggregation import PrivacySpent
+    from experiments.federated import RoundRecord
+
+    return RoundRecord(**{**entry, "privacy": PrivacySpent(**entry["privacy"])})

@@ -1,0 +1,80 @@
+"""The contract of a model: weights in, update or accuracy out, everything a flat vector."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.models.architectures import Architecture
+
+__all__ = ["Model"]
+
+Examples = tuple[NDArray[Any], NDArray[np.int64]]
+
+
+class Model(ABC):
+    """A model whose parameters are one flat float32 vector; the object itself holds none.
+
+    Attributes
+    ----------
+    architecture : Architecture
+        Names and shapes of the layers.
+    """
+
+    architecture: Architecture
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the layers, in the order of the flat vector."""
+        return dict(self.architecture.shapes)
+
+    @property
+    def n_parameters(self) -> int:
+        """Length d of the flat vector."""
+        return self.architecture.n_parameters
+
+    @abstractmethod
+    def initial(self, seed: int) -> NDArray[np.float32]:
+        """Return the weights at which training starts."""
+
+    @abstractmethod
+    def local_update(
+        self,
+        weights: NDArray[np.float32],
+        examples: Examples,
+        *,
+        learning_rate: float,
+        batch_size: int,
+        rng: np.random.Generator,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """Return what one epoch of gradient descent on a client's examples adds to the weights.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (d,)
+            Where the client starts; left as it is.
+        examples : (x, y)
+            The client's data.
+        learning_rate, batch_size : float, int
+            Of plain stochastic gradient descent.
+        rng : Generator
+            Order of the examples, and all other randomness.
+        out : ndarray of shape (d,), optional
+            Where to write the update.
+        """
+
+    @abstractmethod
+    def accuracy(
+        self, weights: NDArray[np.float32], x: NDArray[Any], y: NDArray[np.int64]
+    ) -> float:
+        """Return the share of right predictions."""
+
+
+def batches(n_examples: int, batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Return the examples of one epoch in random order, in batches; the last may be smaller."""
+    order = rng.permutation(n_examples)
+    return [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]

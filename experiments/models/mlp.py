@@ -1,0 +1,114 @@
+"""Dense layers of rectified linear units and a softmax, in NumPy.
+
+Without layers of a library a step on a small batch costs its matrix products and little more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.models.architectures import multilayer_perceptron
+from experiments.models.base import Examples, Model, batches
+
+__all__ = ["MLP"]
+
+Layers = list[tuple[NDArray[Any], NDArray[Any]]]
+
+
+class MLP(Model):
+    """A multilayer perceptron.
+
+    Parameters
+    ----------
+    *sizes : int
+        Inputs, hidden layers, classes.
+
+    Examples
+    --------
+    >>> MLP(784, 128, 10).n_parameters
+    101770
+    """
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes = sizes
+        self.architecture = multilayer_perceptron(*sizes)
+
+    def __repr__(self) -> str:
+        return f"MLP({', '.join(map(str, self.sizes))})"
+
+    def initial(self, seed: int) -> NDArray[np.float32]:
+        """Return He-initialised weights and zero biases."""
+        rng = np.random.default_rng(seed)
+        weights = np.zeros(self.n_parameters, dtype=np.float32)
+        for W, _ in self._layers(weights):
+            W[:] = rng.normal(0, np.sqrt(2 / len(W)), W.shape)
+        return weights
+
+    def local_update(
+        self,
+        weights: NDArray[np.float32],
+        examples: Examples,
+        *,
+        learning_rate: float,
+        batch_size: int,
+        rng: np.random.Generator,
+        out: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        x, y = examples
+        local = np.empty_like(weights) if out is None else out
+        local[:] = weights
+        layers = self._layers(local)
+        for batch in batches(len(y), batch_size, rng):
+            _descend(layers, x[batch], y[batch], learning_rate)
+        local -= weights
+        return local
+
+    def gradient(
+        self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        """Return the gradient of the mean cross-entropy, in the precision of ``weights``."""
+        local = weights.copy()
+        _descend(self._layers(local), x.astype(weights.dtype), y, 1.0)
+        return weights - local
+
+    def accuracy(self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> float:
+        scores = _forward(self._layers(weights), x)[-1]
+        return float(np.mean(scores.argmax(axis=1) == y))
+
+    def _layers(self, weights: NDArray[Any]) -> Layers:
+        parts = list(self.architecture.split(weights).values())
+        return list(zip(parts[::2], parts[1::2]))
+
+
+def _forward(layers: Layers, x: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return the input and the output of every layer; the last is not rectified."""
+    found = [x]
+    for k, (W, b) in enumerate(layers, start=1):
+        z = found[-1] @ W
+        z += b
+        if k < len(layers):
+            np.maximum(z, 0, out=z)
+        found.append(z)
+    return found
+
+
+def _descend(layers: Layers, x: NDArray[Any], y: NDArray[np.int64], step: float) -> None:
+    """Move the layers, in place, by ``step`` against the gradient of the mean cross-entropy."""
+    *inputs, scores = _forward(layers, x)
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    scores[np.arange(len(y)), y] -= 1
+    scores *= step / len(y)
+    back = scores
+    for k in range(len(layers) - 1, -1, -1):
+        W, b = layers[k]
+        # the error of the layer below needs W before it moves
+        below = (back @ W.T) * (inputs[k] > 0) if k else None
+        W -= inputs[k].T @ back
+        b -= back.sum(axis=0)
+        if below is not None:
+            back = below
