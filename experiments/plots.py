@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Okabe and Ito's colours, told apart by colour-blind readers too.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+#: Okabe and Ito's colours, told apart by colour-blind readers too; grey for their yellow, which
+#: is too pale for a line on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
+#: One a colour, so that curves differ in print without colours, too.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def new_figure(width: float = 7.0, height: float = 4.5) -> Figure:
@@ -26,3 +29,14 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     for path in paths:
         figure.savefig(path, dpi=150)
     return paths
+
+
+def style(index: int) -> dict[str, Any]:
+    """Return colour and marker of the index-th curve of a picture."""
+    return {"color": PALETTE[index % len(PALETTE)], "marker": MARKERS[index % len(MARKERS)]}
+
+
+def readable_on(colour: tuple[float, float, float, float]) -> str:
+    """Return black or white, whichever is read more easily on the colour."""
+    red, green, blue, _ = colour
+    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "white"

@@ -1,0 +1,193 @@
+"""A sweep in the terminal: progress with the best so far, and tables of what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from experiments.axes import AXES
+from experiments.store import Result
+from experiments.sweep_table import SweepTable
+
+__all__ = ["SweepProgress", "duration", "show_table", "show_winners", "value_text"]
+
+#: Rows of the live table.
+_BEST_ROWS = 8
+
+
+class SweepProgress:
+    """A bar over cells with an estimate of the time left, and a table of the best so far.
+
+    Call it with the results of every finished draw.
+    """
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("cells", total=total)
+        self._values: dict[tuple[str, str], dict[tuple[Any, ...], list[float]]] = {}
+        self._lower = True
+        self._metric = ""
+        self._refused = 0
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+        if not self._live.console.is_terminal:
+            self._live.console.print()  # the last frame ends without a line feed
+
+    def __call__(self, results: list[Result]) -> None:
+        for result in results:
+            cell = result.cell
+            self._metric, self._lower = cell.metric, cell.lower_is_better
+            value = result.metrics.get(cell.metric)
+            if value is None:
+                self._refused += 1
+                continue
+            place = tuple(
+                (name, getattr(cell, name)) for name in cell.axes if getattr(cell, name, None)
+            )
+            series = self._values.setdefault((cell.encoder, cell.decoder), {})
+            series.setdefault(place, []).append(value)
+        self._bar.advance(self._task, len(results))
+
+    def _render(self) -> Group:
+        table = Table(title=f"best {self._metric} so far", title_justify="left")
+        for k, heading in enumerate(("encoder", "decoder", "best", "where", "cells")):
+            table.add_column(heading, justify="right" if k in (2, 4) else "left")
+        for row in self._best()[:_BEST_ROWS]:
+            table.add_row(*row)
+        text = f"cells ({self._refused} without a value)" if self._refused else "cells"
+        self._bar.update(self._task, description=text)
+        return Group(table, self._bar) if self._values else Group(self._bar)
+
+    def _best(self) -> list[tuple[str, ...]]:
+        pick = min if self._lower else max
+        constant = self._constant()
+        rows = []
+        for (encoder, decoder), places in list(self._values.items()):
+            means = {place: float(np.mean(values)) for place, values in places.items()}
+            where = pick(means, key=lambda place: means[place])
+            shown = ", ".join(f"{n}={value_text(v)}" for n, v in where if (n, v) not in constant)
+            count = str(sum(map(len, places.values())))
+            rows.append((means[where], (encoder, decoder, f"{means[where]:.4g}", shown, count)))
+        rows.sort(key=lambda row: row[0], reverse=not self._lower)
+        return [row for _, row in rows]
+
+    def _constant(self) -> set[tuple[str, Any]]:
+        places = [set(place) for series in self._values.values() for place in series]
+        return set.intersection(*places) if len(places) > 1 else set()
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Stand in for a progress bar where nobody looks."""
+    yield None
+
+
+def value_text(value: Any) -> str:
+    """Return a parameter's value as a person would write it."""
+    if value is None:
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as ``1 h 5 min``, ``4 min`` or ``30 s``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def show_table(table: SweepTable, console: Console, title: str) -> None:
+    """Print mean and interval of every setting: decoders side by side."""
+    console.print(summary_table(table, title))
+    refused = [row for row in table.summary() if row.interval is None]
+    for reason in dict.fromkeys(row.message for row in refused):
+        count = sum(row.message == reason for row in refused)
+        console.print(f"[dim]– {count} setting(s): {reason}[/dim]", highlight=False)
+
+
+def summary_table(table: SweepTable, title: str) -> Table:
+    """Return one line for each setting and one column for each decoder."""
+    decoders = list(dict.fromkeys(result.cell.decoder for result in table.results))
+    names = [name for name in table.varying if name != "decoder"]
+    n_seeds = len({result.cell.seed for result in table.results})
+    shown = Table(
+        title=f"{title}: {table.metric.replace('_', ' ')}, mean and 95 % interval of "
+        f"{n_seeds} seed(s)",
+        title_justify="left",
+    )
+    for name in names:
+        label = AXES[name].label if name in AXES else name
+        shown.add_column(label, justify="right" if name in AXES else "left")
+    for decoder in decoders:
+        shown.add_column(decoder, justify="right")
+    shown.add_column("winner")
+    winners = {tuple(row.setting.values()): row.winner for row in table.winners()}
+    lines: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in table.summary():
+        place = tuple(row.setting[name] for name in names)
+        decoder = row.setting.get("decoder", decoders[0])
+        text = str(row.interval) if row.interval is not None else row.status
+        lines.setdefault(place, {})[decoder] = text
+    for place, texts in lines.items():
+        winner = winners.get(place)
+        cells = [texts.get(decoder, "") for decoder in decoders]
+        shown.add_row(*map(value_text, place), *cells, "" if winner is None else str(winner))
+    return shown
+
+
+def show_winners(table: SweepTable, console: Console) -> None:
+    """Print how often each decoder won alone, or shared the win."""
+    alone: dict[str, int] = {}
+    shared: dict[str, int] = {}
+    rows = table.winners()
+    for row in rows:
+        if row.winner.tied:
+            for name in (row.winner.best, *row.winner.tied):
+                shared[name] = shared.get(name, 0) + 1
+        else:
+            alone[row.winner.best] = alone.get(row.winner.best, 0) + 1
+    parts = [
+        f"{name} {alone.get(name, 0)}"
+        + (f" (and {shared[name]} shared)" if shared.get(name) else "")
+        for name in sorted({*alone, *shared}, key=lambda n: -alone.get(n, 0))
+    ]
+    console.print(
+        f"winners of {len(rows)} settings, by paired differences on the same draws: "
+        + ", ".join(parts),
+        highlight=False,
+    )

@@ -1,0 +1,96 @@
+"""What theory predicts for a round, to draw beside what was measured.
+
+All are squared errors divided by ‖μ‖². The linear decoder's is exact in expectation,
+
+    E‖Sᵀ(Sμ + N) − μ‖² = a·‖μ‖² + d·noise_std²,   a = (d − 1)/m for a count sketch;
+
+the others are what an s-sparse mean allows: the Lasso's rate and least squares on the true support,
+which no unbiased decoder can beat.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sparse_secagg.encoders import registry
+
+__all__ = ["Theory", "linear_error", "predict", "rate_distortion"]
+
+
+@dataclass(frozen=True)
+class Theory:
+    """Predicted relative squared errors; None where a prediction does not apply.
+
+    Attributes
+    ----------
+    theory_linear : float or None
+        Of the linear decoder.
+    theory_lasso, theory_support : float or None
+        For an s-sparse mean: of the Lasso, and of least squares on the true support.
+    theory_central : float
+        Of the central Gaussian mechanism without compression.
+    theory_bits : float
+        No scheme with so many bits a client errs less on every mean of this norm.
+    """
+
+    theory_linear: float | None
+    theory_lasso: float | None
+    theory_support: float | None
+    theory_central: float
+    theory_bits: float
+
+
+def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float:
+    """Return the linear decoder's expected relative squared error."""
+    compression = registry.get(encoder)._unsketch_error(d, m)
+    return compression + d * noise_std**2 / norm**2
+
+
+def rate_distortion(bits: float, d: int) -> float:
+    """Return 2^(−2B/d): the least worst-case relative error of d numbers told in B bits."""
+    return 2.0 ** (-2.0 * bits / d)
+
+
+def predict(
+    *,
+    encoder: str | None,
+    d: int,
+    m: int,
+    noise_std: float,
+    central_std: float,
+    norm: float,
+    bits: float,
+    sparsity: int | None,
+) -> Theory:
+    """Predict the errors of a round.
+
+    Parameters
+    ----------
+    encoder : str or None
+        Name of the encoder; None where the linear decoder's error has no closed form.
+    d, m : int
+        Lengths of a vector and of a sketch.
+    noise_std : float
+        Noise in each coordinate of the mean sketch.
+    central_std : float
+        Noise that a trusted server would add to each coordinate of the mean.
+    norm : float
+        ‖μ‖.
+    bits : float
+        Of one message.
+    sparsity : int or None
+        Nonzero entries of μ, where that is known and less than d.
+    """
+    noise = noise_std**2 / norm**2
+    lasso = support = None
+    if sparsity is not None and sparsity < m:
+        lasso = sparsity * noise * (2 * math.log(d) + 1)
+        support = sparsity * noise / (1 - sparsity / m)
+    return Theory(
+        theory_linear=None if encoder is None else linear_error(encoder, d, m, noise_std, norm),
+        theory_lasso=lasso,
+        theory_support=support,
+        theory_central=d * central_std**2 / norm**2,
+        theory_bits=rate_distortion(bits, d),
+    )

@@ -1,0 +1,90 @@
+"""Calls run by joblib on any of its backends, results as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+__all__ = ["BACKENDS", "check_backend", "run_unordered"]
+
+BACKENDS = ("loky", "threading", "multiprocessing", "sequential", "dask")
+
+
+def check_backend(backend: str, scheduler: str | None) -> None:
+    """Raise ValueError unless the backend can be used here."""
+    from joblib.parallel import BACKENDS as REGISTERED
+    from joblib.parallel import EXTERNAL_BACKENDS
+
+    known = {*BACKENDS, *REGISTERED, *EXTERNAL_BACKENDS}
+    if backend not in known:
+        raise ValueError(f"backend={backend!r} is not known; choose one of {', '.join(BACKENDS)}.")
+    if (backend == "dask") != (scheduler is not None):
+        raise ValueError(
+            "backend='dask' and scheduler='tcp://HOST:PORT' belong together: give both or none."
+        )
+    if backend == "dask":
+        try:
+            import distributed  # noqa: F401
+        except ImportError as error:
+            raise ValueError(
+                "backend='dask' needs dask and distributed: pip install 'sparse-secagg[dask]'."
+            ) from error
+
+
+def run_unordered(
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Any, ...]],
+    *,
+    jobs: int = 1,
+    backend: str = "loky",
+    scheduler: str | None = None,
+) -> Iterator[Any]:
+    """Yield ``function(*each)`` for each of ``arguments``, in the order in which they finish.
+
+    Parameters
+    ----------
+    function : callable
+        A pure function; importable by the workers.
+    arguments : sequence of tuples
+        One call each.
+    jobs : int
+        Calls at a time; −1 for one a core. A cluster decides by itself.
+    backend : str
+        Of joblib.
+    scheduler : str, optional
+        Address of a Dask scheduler, for the backend "dask".
+    """
+    from joblib import Parallel, delayed, effective_n_jobs, parallel_config
+
+    check_backend(backend, scheduler)
+    with ExitStack() as stack:
+        if backend == "dask":
+            # a client set as the default one must exist before joblib looks for it
+            stack.enter_context(_connect(scheduler))
+            stack.enter_context(parallel_config("dask"))
+        elif backend == "loky":
+            stack.enter_context(parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1))
+        else:
+            stack.enter_context(parallel_config(backend, n_jobs=jobs))
+        calls = [delayed(function)(*each) for each in arguments]
+        try:
+            # one call at a time: what is finished reaches the store at once
+            parallel = Parallel(return_as="generator_unordered", batch_size=1)
+        except ValueError:  # a backend that returns whole lists only, as multiprocessing
+            step = 4 * effective_n_jobs()
+            for start in range(0, len(calls), step):
+                yield from Parallel(batch_size=1)(calls[start : start + step])
+            return
+        yield from parallel(calls)
+
+
+def _connect(scheduler: str | None) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(scheduler, timeout=10)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ValueError(
+            f"scheduler={scheduler!r} does not answer: {error}. Start one with 'dask scheduler'."
+        ) from error

@@ -1,0 +1,222 @@
+import dataclasses
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.cells import MeanCell, RecordingCell, TaskCell, cell_from_parameters
+from experiments.evaluation import NO_INPUTS, Inputs, evaluate
+from experiments.means import synthetic_clients
+from experiments.recorded_rounds import recorded_cell
+from experiments.recording import Recording
+from experiments.theory import linear_error, predict, rate_distortion
+from sparse_secagg import (
+    CountSketchEncoder,
+    GaussianEncoder,
+    HadamardEncoder,
+    PrivacyWarning,
+    SparseSecAgg,
+    plan,
+)
+from tests.statistics import assert_mean
+
+SMALL = MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5)
+
+
+def metrics(cell, inputs=NO_INPUTS):
+    (result,) = evaluate([cell], inputs)
+    assert result.status == "done", result.message
+    return result.metrics
+
+
+def test_the_key_depends_on_values_and_not_on_how_they_are_written():
+    assert SMALL.key() == dataclasses.replace(SMALL, compression=3.0).key()
+    assert SMALL.key() != dataclasses.replace(SMALL, compression=3.5).key()
+    keys = {
+        dataclasses.replace(SMALL, **change).key()
+        for change in [{}, {"seed": 1}, {"decoder": "amp"}, {"bits": 20}, {"mean": "dense"}]
+    }
+    assert len(keys) == 5
+
+
+def test_the_key_is_the_same_in_another_process():
+    code = (
+        "from experiments.cells import MeanCell;"
+        "print(MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5).key())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == SMALL.key()
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        SMALL,
+        MeanCell(mean="dense", epsilon=1, noise_multiplier=None),
+        RecordingCell(recording="ab", round=3, encoder="gaussian"),
+        TaskCell(task="digits", compression=10, options=(("server_rate", 0.3), ("b", 1))),
+    ],
+)
+def test_a_cell_survives_the_way_through_json(cell):
+    again = cell_from_parameters(json.loads(json.dumps(cell.parameters())))
+    assert again == cell
+    assert again.key() == cell.key()
+
+
+def test_decoders_share_a_draw_and_nothing_else_does():
+    assert SMALL.draw_key() == dataclasses.replace(SMALL, decoder="amp").draw_key()
+    assert SMALL.draw_key() != dataclasses.replace(SMALL, seed=1).draw_key()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encoder": "fourier"}, "encoder='fourier' is not known"),
+        ({"mechanism": "laplace"}, "mechanism='laplace' is not known"),
+        ({"compression": 0.5}, "compression=0.5 must be a finite number of at least 1"),
+        ({"compression": float("nan")}, "compression=nan"),
+        ({"bits": 1}, "bits=1 must be a whole number"),
+        ({"clients": 2.5}, "clients=2.5 must be a whole number"),
+        ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0"),
+        ({"epsilon": 1.0}, "both set the noise"),
+        ({"noise_multiplier": None}, "both None"),
+        ({"sparsity": 301}, "sparsity=301 must be a whole number"),
+        ({"mean": "cauchy"}, "mean='cauchy' is not known"),
+        ({"compression": 400.0}, "leaves no coordinate"),
+        ({"threshold": 1.0}, "threshold=1.0 must be a share"),
+        ({"layers": "both"}, "layers='both' is not known"),
+        ({"decoder": "median", "encoder": "gaussian"}, "'median' needs encoder 'count_sketch'"),
+    ],
+)
+def test_impossible_parameters_are_refused_by_name(change, words):
+    with pytest.raises(ValueError, match=words.replace("(", "\\(")):
+        dataclasses.replace(SMALL, **change).check()
+
+
+def test_a_cell_is_what_the_estimator_gives_on_the_same_rows():
+    made = synthetic_clients(
+        "sparse", dim=300, n_clients=20, sparsity=5, norm=0.3, spread=0.7, seed=9
+    )
+    with pytest.warns(PrivacyWarning):
+        fitted = SparseSecAgg(
+            CountSketchEncoder(compression=3, n_rows=5),
+            noise_multiplier=1.0,
+            n_bits=18,
+            decoder="working_set",
+            random_state=9,
+            simulation_seed=9,
+        ).fit(made[0:20])
+    found = metrics(dataclasses.replace(SMALL, seed=9, decoder="lasso"))
+    error = np.sum((fitted.mean_ - made.mean) ** 2) / np.sum(made.mean**2)
+    assert found["relative_error"] == pytest.approx(error, rel=1e-12)
+    assert found["n_components"] == fitted.operator_.shape[0]
+    assert found["bits_per_parameter"] == fitted.bits_per_parameter_
+    assert found["epsilon"] == fitted.epsilon_
+
+
+def test_a_cell_alone_or_with_others_of_its_draw_gives_the_same_numbers():
+    cells = [dataclasses.replace(SMALL, decoder=name) for name in ("linear", "amp", "lasso")]
+    together = [result.metrics for result in evaluate(cells)]
+    assert together == [metrics(cell) for cell in cells]
+
+
+def test_compression_one_sends_the_vector_itself():
+    found = metrics(dataclasses.replace(SMALL, compression=1.0, noise_multiplier=0.0))
+    assert found["n_components"] == 300
+    assert found["relative_error"] < 1e-3
+
+
+def test_thresholds_zero_that_share_of_the_sketch():
+    plain = metrics(SMALL)
+    cut = metrics(dataclasses.replace(SMALL, threshold=0.5))
+    assert cut["relative_error"] != plain["relative_error"]
+    assert cut["theory_linear"] is None
+
+
+@pytest.mark.parametrize("mean", ["layered", "low_rank"])
+def test_layers_are_sketched_one_by_one(mean):
+    cell = dataclasses.replace(SMALL, mean=mean, layers="separate", rows=2)
+    whole = metrics(cell.with_values(layers="whole"))
+    assert metrics(cell)["relative_error"] != whole["relative_error"]
+
+
+def test_too_few_bits_are_a_result_with_a_reason():
+    (result,) = evaluate([dataclasses.replace(SMALL, bits=3)])
+    assert result.status == "infeasible"
+    assert "the smallest that can is" in result.message
+    assert result.metrics == {}
+
+
+def test_a_failing_decoder_fails_alone():
+    cells = [SMALL, dataclasses.replace(SMALL, decoder="amp:low_rank")]
+    fine, failed = evaluate([cells[0], dataclasses.replace(cells[1], decoder="omp:nonsense=1")])
+    assert fine.status == "done"
+    assert failed.status == "failed"
+    assert "nonsense" in failed.message
+
+
+@pytest.mark.parametrize("encoder", ["count_sketch", "gaussian", "hadamard"])
+def test_the_linear_decoder_errs_as_predicted(encoder):
+    cell = dataclasses.replace(SMALL, mean="dense", encoder=encoder, dim=128, compression=4)
+    found = [metrics(dataclasses.replace(cell, seed=seed)) for seed in range(60)]
+    errors = [each["relative_error"] for each in found]
+    assert_mean(errors, found[0]["theory_linear"])
+
+
+def test_predictions_agree_with_the_encoders_and_the_planner():
+    for name, kind in [
+        ("count_sketch", CountSketchEncoder),
+        ("gaussian", GaussianEncoder),
+        ("hadamard", HadamardEncoder),
+    ]:
+        encoder = kind(n_components=60, random_state=0).fit_dimension(300)
+        assert linear_error(name, 300, 60, 0.0, 1.0) == encoder.unsketch_error()
+    made = plan(1000, 50, noise_multiplier=2.0, n_bits=18, compression=10, sparsity=12, n_rows=10)
+    theory = predict(
+        encoder="count_sketch",
+        d=1000,
+        m=made.n_components,
+        noise_std=made.noise_std,
+        central_std=2.0 / 50,
+        norm=1.0,
+        bits=made.bits_per_client,
+        sparsity=12,
+    )
+    assert theory.theory_linear == pytest.approx(made.predicted_mse)
+    assert theory.theory_lasso == pytest.approx(made.sparse_mse.lasso)
+    assert theory.theory_support == pytest.approx(made.sparse_mse.least_squares)
+    assert theory.theory_central == pytest.approx(made.central_mse, rel=1e-3)
+    # (d/2)·log₂(1/ξ) bits are needed for ξ, so that many bits reach ξ and no less
+    assert rate_distortion(500 * np.log2(1 / 0.3), 1000) == pytest.approx(0.3)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    rng = np.random.default_rng(0)
+    made = Recording.create(tmp_path / "rec", shapes={"a": (10, 20), "b": (50,)})
+    for number in (0, 4):
+        made.append(number, 0.1 + 0.01 * rng.standard_normal((12, 250)))
+    return tmp_path / "rec"
+
+
+def test_a_recorded_round_is_found_by_its_content(recording, tmp_path):
+    cell = recorded_cell(recording, compression=2, noise_multiplier=0.1)
+    assert cell.round == 4
+    assert cell.clip_norm == pytest.approx(0.1 * np.sqrt(250), rel=0.02)
+    (tmp_path / "elsewhere").mkdir()
+    moved = recording.rename(tmp_path / "elsewhere" / "rec")
+    assert recorded_cell(moved, compression=2, noise_multiplier=0.1) == cell
+    assert recorded_cell(moved, round=0) != recorded_cell(moved, round=4)
+    found = metrics(cell.with_values(decoder="amp:low_rank"), Inputs(recording=str(moved)))
+    assert 0 < found["relative_error"] < 1
+    truth = Recording.open(moved)[1].mean(axis=0, dtype=np.float64)
+    assert found["squared_norm"] == pytest.approx(truth @ truth)
+
+
+def test_errors_about_recordings_name_the_remedy(recording, tmp_path):
+    with pytest.raises(ValueError, match="round=1 is not in the recording .*; it has 0, 4"):
+        recorded_cell(recording, round=1)
+    with pytest.raises(ValueError, match="holds no round"):
+        recorded_cell(tmp_path / "none")

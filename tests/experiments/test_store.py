@@ -1,0 +1,175 @@
+import csv
+import json
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from experiments.cells import MeanCell, TaskCell
+from experiments.store import Result, Store, StoreError, export
+
+
+def result(seed=0, status="done", **more):
+    metrics = {"relative_error": 0.1 + seed, "theory_lasso": None} if status == "done" else {}
+    message = "" if status == "done" else "why"
+    return Result(MeanCell(seed=seed), status, metrics, message, 1.5, 0.5, "now", **more)
+
+
+def add_many(store, seeds):
+    for seed in seeds:
+        store.add(result(seed))
+
+
+def test_results_come_back_as_they_were(tmp_path):
+    kept = [result(seed, versions={"numpy": "2.0", "revision": "abc"}) for seed in range(5)]
+    kept.append(Result(TaskCell(options=(("a", 1),)), "failed", {}, "why", versions={}))
+    with Store(tmp_path / "new" / "r.sqlite") as store:
+        for each in kept:
+            store.add(each)
+    with Store(tmp_path / "new" / "r.sqlite") as store:
+        assert len(store) == 6
+        assert store.keys() == {each.cell.key() for each in kept}
+        assert sorted(store.results(), key=str) == sorted(kept, key=str)
+        (one,) = store.results([kept[2].cell.key()])
+        assert one == kept[2]
+
+
+def test_a_cell_is_kept_once(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        store.add(result())
+        with pytest.raises(StoreError, match="has a result already"):
+            store.add(result())
+        assert len(store) == 1
+
+
+def test_failures_can_be_forgotten_and_nothing_else(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        for seed, status in enumerate(["done", "failed", "infeasible"]):
+            store.add(result(seed, status))
+        assert store.forget_failures() == 1
+        assert {each.status for each in store.results()} == {"done", "infeasible"}
+
+
+def test_a_path_that_cannot_be_written_is_refused_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written to .*Choose another"):
+        Store(tmp_path / "file" / "r.sqlite")
+
+
+def test_a_read_only_folder_is_refused_at_once(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise sqlite3.OperationalError("unable to open database file")
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)  # permissions do not bind root
+    with pytest.raises(StoreError, match="unable to open database file. Choose another"):
+        Store(tmp_path / "r.sqlite")
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    other = sqlite3.connect(tmp_path / "other.sqlite")
+    other.execute("CREATE TABLE precious (x)")
+    other.commit()
+    other.close()
+    with pytest.raises(StoreError, match="is not a file of results"):
+        Store(tmp_path / "other.sqlite")
+    (tmp_path / "text").write_text("hello " * 100)
+    with pytest.raises(StoreError, match="not a database"):
+        Store(tmp_path / "text")
+    assert (tmp_path / "text").read_text() == "hello " * 100
+
+
+def test_no_room_for_all_results_shows_before_the_first(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        store._db.execute("PRAGMA max_page_count = 50")  # a disk of 200 kB
+        store.reserve(10)
+        with pytest.raises(StoreError, match="has no room for 1,000 results"):
+            store.reserve(1000)
+        store.add(result())  # what fits still does
+        assert len(store) == 1
+
+
+def test_reserved_room_is_used_by_the_results(tmp_path):
+    path = tmp_path / "r.sqlite"
+    with Store(path) as store:
+        store.reserve(300)
+        size = path.stat().st_size
+        assert size > 300 * 4096
+        for seed in range(300):
+            store.add(result(seed, versions={"numpy": "2.0"}))
+        assert path.stat().st_size == size
+
+
+def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        store.add(result(0))
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="full.*Those before it are safe"):
+            add_many(store, range(1, 500))
+        kept = len(store)
+    with Store(tmp_path / "r.sqlite") as store:
+        assert len(store) == kept >= 1
+
+
+HOLD = """
+    import sys, time
+    from experiments.cells import MeanCell
+    from experiments.store import Result, Store
+    store = Store(sys.argv[1])
+    store.add(Result(MeanCell(seed=7), "done", {"relative_error": 1.0}))
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_one_writer_at_a_time_and_readers_any_time(tmp_path):
+    path = tmp_path / "r.sqlite"
+    code = textwrap.dedent(HOLD)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StoreError, match="is being written by another sweep"):
+            Store(path)
+        with Store(path, read_only=True) as reader:
+            assert len(reader) == 1
+    finally:
+        holder.kill()  # as kill -9: no chance to tidy up
+        holder.wait()
+    for _ in range(50):
+        try:
+            with Store(path) as store:
+                assert len(store) == 1
+            return
+        except StoreError:
+            time.sleep(0.1)
+    pytest.fail("the lock outlived its process")
+
+
+def test_reading_needs_a_file(tmp_path):
+    with pytest.raises(StoreError, match="does not exist; run the sweep first"):
+        Store(tmp_path / "none.sqlite", read_only=True)
+
+
+def test_exports_are_flat_tables(tmp_path):
+    results = [result(0), result(1), result(2, "infeasible")]
+    path = export(results, tmp_path / "out" / "r.csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["relative_error"] for row in rows] == ["0.1", "1.1", ""]
+    assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert rows[2]["message"] == "why"
+    with pytest.raises(ValueError, match="must end in .csv or .parquet"):
+        export(results, tmp_path / "r.xlsx")
+
+
+def test_parquet_holds_the_same(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    task = Result(TaskCell(options=(("rate", 0.3),)), "done", {"accuracy": 0.9})
+    table = pq.read_table(export([task, task], tmp_path / "r.parquet")).to_pylist()
+    assert table[0]["accuracy"] == 0.9
+    assert json.loads(table[0]["options"]) == {"rate": 0.3}

@@ -1,0 +1,288 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import run_sweep
+from experiments.cells import MeanCell, TaskCell
+from experiments.evaluation import one_thread
+from experiments.store import Store, StoreError
+from experiments.sweep import Grid, estimate_seconds, group_draws, missing_draws
+from experiments.workers import run_unordered
+
+BASE = MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5)
+GRID = Grid(
+    {"sparsity": (3, 30)},
+    BASE,
+    encoders=("count_sketch", "gaussian"),
+    decoders=("linear", "lasso", "amp"),
+    seeds=2,
+)
+TIMES = ("seconds", "draw_seconds", "finished")
+
+
+def stripped(table):
+    """Rows without timings, in the order of cells."""
+    rows = table.to_records() if hasattr(table, "to_records") else [r.record() for r in table]
+    return [{name: row[name] for name in row if name not in TIMES} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return stripped(run_sweep(GRID))
+
+
+@pytest.mark.parametrize(
+    ("backend", "jobs"),
+    [("sequential", 1), ("loky", 2), ("threading", 3), ("multiprocessing", 2)],
+)
+def test_results_do_not_depend_on_jobs_and_backend(expected, backend, jobs):
+    assert stripped(run_sweep(GRID, jobs=jobs, backend=backend)) == expected
+
+
+def test_results_do_not_depend_on_threads(expected, monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "4")
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert stripped(run_sweep(GRID)) == expected
+
+
+def test_a_cell_runs_on_one_thread_and_puts_everything_back(monkeypatch):
+    from sparse_secagg._threads import n_threads
+
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "4")
+    with one_thread():
+        with one_thread():
+            assert n_threads() == 1
+        assert n_threads() == 1  # the inner one must not lift the outer's limit
+    assert n_threads() == 4
+
+
+def test_dask_gives_the_same_results(expected):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        table = run_sweep(GRID, backend="dask", scheduler=cluster.scheduler_address)
+        seen = set(
+            run_unordered(
+                _worker_id,
+                [(k,) for k in range(8)],
+                backend="dask",
+                scheduler=cluster.scheduler_address,
+            )
+        )
+    assert stripped(table) == expected
+    assert len(seen) == 2
+    assert os.getpid() not in seen
+
+
+def _worker_id(_):
+    time.sleep(0.2)
+    return os.getpid()
+
+
+def test_a_second_run_does_nothing_and_gives_the_same(tmp_path, expected, monkeypatch):
+    path = tmp_path / "r.sqlite"
+    assert stripped(run_sweep(GRID, store=path)) == expected
+
+    def no_work(*args):
+        raise AssertionError("a finished cell ran again")
+
+    monkeypatch.setattr("experiments.sweep.evaluate", no_work)
+    assert stripped(run_sweep(GRID, store=path)) == expected
+
+
+def test_a_decoder_added_later_joins_the_same_draws(tmp_path, expected):
+    path = tmp_path / "r.sqlite"
+    few = Grid(GRID.axes, BASE, encoders=GRID.encoders, decoders=("linear", "amp"), seeds=2)
+    run_sweep(few, store=path)
+    with Store(path) as store:
+        draws = missing_draws(GRID, store)
+    assert [[cell.decoder for cell in draw] for draw in draws] == [["lasso"]] * 8
+    assert stripped(run_sweep(GRID, store=path)) == expected
+
+
+SLOW_SWEEP = """
+    import sys, time
+    import experiments.sweep as sweep
+    from tests.experiments.test_sweep import GRID
+    evaluate = sweep.evaluate
+    def slowly(*args):
+        time.sleep(0.15)
+        return evaluate(*args)
+    sweep.evaluate = slowly
+    print("ready", flush=True)
+    sweep.run_sweep(GRID, store=sys.argv[1], backend=sys.argv[2], jobs=2)
+    print("finished", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "backend", ["sequential", pytest.param("threading", marks=pytest.mark.slow)]
+)
+def test_a_killed_sweep_resumes_without_losing_or_repeating_a_cell(tmp_path, expected, backend):
+    path = tmp_path / "r.sqlite"
+    code = textwrap.dedent(SLOW_SWEEP)
+    counts = []
+    for wait in (0.1, 0.2):
+        run = subprocess.Popen(
+            [sys.executable, "-c", code, str(path), backend], stdout=subprocess.PIPE, text=True
+        )
+        assert run.stdout.readline() == "ready\n"
+        before = counts[-1] if counts else 0
+        deadline = time.monotonic() + 60
+        while _count(path) <= before and run.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(wait)
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+        counts.append(_count(path))
+    assert counts == sorted(counts)
+    assert 0 < counts[0] < len(expected)
+    kept = stripped_by_key(path)
+    assert stripped(run_sweep(GRID, store=path)) == expected
+    final = stripped_by_key(path)
+    assert {key: final[key] for key in kept} == kept
+    run_sweep(GRID, store=tmp_path / "once.sqlite")
+    assert final == stripped_by_key(tmp_path / "once.sqlite")
+
+
+def _count(path):
+    try:
+        with Store(path, read_only=True) as store:
+            return len(store)
+    except StoreError:
+        return 0
+
+
+def stripped_by_key(path):
+    """Whole rows of the file, timings aside."""
+    with Store(path, read_only=True) as store:
+        return {
+            result.cell.key(): (stripped([result]), result.versions) for result in store.results()
+        }
+
+
+def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch):
+    grid = Grid({"bits": (3, 18)}, BASE, decoders=("linear",), seeds=2)
+    table = run_sweep(grid, store=tmp_path / "r.sqlite")
+    assert [result.status for result in table.results] == ["infeasible", "done"] * 2
+    few, enough = table.summary()
+    assert few.interval is None
+    assert "smallest that can" in few.message
+    assert enough.interval.n == 2
+
+    def fail(*args, **kwargs):
+        raise MemoryError("too large")
+
+    monkeypatch.setattr("experiments.evaluation.synthetic_clients", fail)
+    other = Grid({"bits": (18,)}, BASE, decoders=("linear",), seeds=[7])
+    table = run_sweep(other, store=tmp_path / "r.sqlite")
+    assert table.results[0].status == "failed"
+    assert table.results[0].message == "MemoryError: too large"
+    monkeypatch.undo()
+    assert run_sweep(other, store=tmp_path / "r.sqlite").results[0].status == "failed"
+    again = run_sweep(other, store=tmp_path / "r.sqlite", retry_failed=True)
+    assert again.results[0].status == "done"
+
+
+def test_a_full_disk_shows_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.sweep.evaluate", lambda *args: pytest.fail("work was spent"))
+    monkeypatch.setattr("experiments.store.BYTES_PER_RESULT", 2**30)
+    with Store(tmp_path / "r.sqlite") as store:
+        store._db.execute("PRAGMA max_page_count = 100")
+        with pytest.raises(StoreError, match="has no room"):
+            run_sweep(GRID, store=store)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (dict(axes={}), "a sweep has one or two"),
+        (dict(axes={"sparsity": []}), "axis 'sparsity' has no values"),
+        (dict(axes={"sparsity": [5], "bits": [16], "dim": [9]}), "a sweep has one or two"),
+        (dict(axes={"colour": [5]}), "axis 'colour' does not apply to a mean"),
+        (dict(axes={"sparsity": [5]}, base=MeanCell(mean="dense")), "needs a mean with a number"),
+        (dict(axes={"sparsity": [5]}, base=TaskCell()), "does not apply to a task"),
+        (dict(axes={"rows": [5]}, encoders=["gaussian"]), "'count_sketch' alone"),
+        (dict(axes={"bits": [16]}, decoders=["amq"]), "no solver 'amq'"),
+        (dict(axes={"bits": [16]}, seeds=0), "at least one"),
+        (dict(axes={"bits": [16, 99]}), "bits=99 must be a whole number"),
+        (dict(axes={"bits": [16]}, seeds=[-1]), "seed=-1"),
+    ],
+)
+def test_a_bad_grid_is_refused_before_any_work(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        Grid(**arguments)
+
+
+def test_backends_are_checked_before_any_work():
+    with pytest.raises(ValueError, match="backend='pigeons' is not known"):
+        run_sweep(GRID, backend="pigeons")
+    with pytest.raises(ValueError, match="belong together"):
+        run_sweep(GRID, backend="dask")
+    with pytest.raises(ValueError, match="belong together"):
+        run_sweep(GRID, scheduler="tcp://127.0.0.1:1")
+
+
+def test_the_median_is_left_out_where_it_cannot_be_used():
+    grid = Grid(
+        {"bits": (18,)}, BASE, encoders=["gaussian", "count_sketch"], decoders=["median", "linear"]
+    )
+    assert {(cell.encoder, cell.decoder) for cell in grid.cells()} == {
+        ("gaussian", "linear"),
+        ("count_sketch", "linear"),
+        ("count_sketch", "median"),
+    }
+
+
+def test_seeds_are_outermost_so_that_whole_repetitions_finish_first():
+    seeds = [cell.seed for cell in GRID.cells()]
+    assert seeds == sorted(seeds)
+    assert len(group_draws(GRID.cells())) == 8
+
+
+def test_the_estimate_is_of_the_right_order():
+    cells = Grid({"sparsity": (3, 30)}, BASE, decoders=("linear",), seeds=20).cells()
+    draws = group_draws(cells)
+    start = time.perf_counter()
+    run_sweep(Grid({"sparsity": (3, 30)}, BASE, decoders=("linear",), seeds=20))
+    taken = time.perf_counter() - start
+    assert 0 < estimate_seconds(draws, GRID.inputs) < 1000 * taken
+
+
+def test_tables_summarise_and_compare(expected):
+    table = run_sweep(GRID)
+    assert len(table) == len(expected) == 24
+    assert table.varying == ["sparsity", "encoder", "decoder"]
+    assert table.fixed["dim"] == 300
+    rows = table.summary()
+    assert len(rows) == 12
+    first = rows[0]
+    values = [r["relative_error"] for r in expected if _matches(r, first.setting)]
+    assert first.interval.mean == pytest.approx(np.mean(values))
+    assert len(table.winners()) == 4
+    pandas = pytest.importorskip("pandas")
+    frame = table.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame.shape[0] == 24
+
+
+def _matches(record, setting):
+    return all(record[name] == value for name, value in setting.items())
+
+
+def test_experiments_exports_the_sweep_and_loads_nothing_for_it():
+    code = (
+        "import sys, experiments; "
+        "print([m for m in ('numpy', 'joblib', 'matplotlib', 'torch') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+    assert "run_sweep" in dir(experiments)
