@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from experiments.means import MEANS
@@ -308,7 +307,8 @@ class TaskCell(Cell):
 
     def training_config(self, **more: Any) -> Any:
         """Return the :class:`~experiments.federated.TrainingConfig` of the cell."""
-        TrainingConfig = import_module("experiments.federated").TrainingConfig
+        from experiments.federated import TrainingConfig
+
         names = {"bits": "n_bits", "rows": "n_rows"}
         own = dataclasses.asdict(self)
         options = dict(own.pop("options"))

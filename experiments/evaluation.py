@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -217,7 +216,8 @@ def _clients(cell: Cell, inputs: Inputs) -> _Clients:
 
 
 def _train(cell: TaskCell, inputs: Inputs) -> Result:
-    run_training = import_module("experiments.federated").run_training
+    from experiments.federated import run_training
+
     start = time.perf_counter()
     try:
         config = cell.training_config(**({} if inputs.data is None else {"data": inputs.data}))

@@ -72,7 +72,9 @@ class Winner:
     lead: Interval | None
 
     def __str__(self) -> str:
-        return f"tie: {', '.join((self.best, *self.tied))}" if self.tied else self.best
+        if len(self.tied) < 2:
+            return " ≈ ".join((self.best, *self.tied))
+        return f"{self.best} ≈ {len(self.tied)} others"
 
 
 def find_winner(samples: Mapping[str, Mapping[int, float]], *, lower_is_better: bool) -> Winner:

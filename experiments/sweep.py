@@ -237,15 +237,16 @@ def warm_kernels(draws: Sequence[Sequence[Cell]]) -> None:
 def estimate_seconds(draws: Sequence[Sequence[Cell]], inputs: Inputs) -> float:
     """Run a few of the draws, keep nothing, and return the seconds that all would take on one core.
 
-    One draw is timed for every encoder and, on each, for the middle of its list; of a training
-    run two rounds.
+    One draw is timed for every encoder, the middle one of its list; of training, two rounds for
+    every encoder and decoder.
     """
     if not draws:
         return 0.0
     warm_kernels(draws)
     groups: dict[tuple[str, str], list[Sequence[Cell]]] = {}
     for draw in draws:
-        groups.setdefault((draw[0].encoder, draw[0].kind), []).append(draw)
+        apart = draw[0].decoder if isinstance(draw[0], TaskCell) else ""
+        groups.setdefault((draw[0].encoder, apart), []).append(draw)
     total = 0.0
     for group in groups.values():
         probe, scale = _probe(group[len(group) // 2])
@@ -260,6 +261,6 @@ def _probe(draw: Sequence[Cell]) -> tuple[Sequence[Cell], float]:
     first = draw[0]
     if not isinstance(first, TaskCell):
         return draw, 1.0
-    rounds = first.training_config().rounds
+    rounds = first.training_config().resolved().rounds
     short = min(2, rounds)
     return [dataclasses.replace(first, rounds=short)], rounds / short

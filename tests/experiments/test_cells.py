@@ -8,6 +8,7 @@ import pytest
 
 from experiments.cells import MeanCell, RecordingCell, TaskCell, cell_from_parameters
 from experiments.evaluation import NO_INPUTS, Inputs, evaluate
+from experiments.federated import TrainingConfig, run_training
 from experiments.means import synthetic_clients
 from experiments.recorded_rounds import recorded_cell
 from experiments.recording import Recording
@@ -220,3 +221,45 @@ def test_errors_about_recordings_name_the_remedy(recording, tmp_path):
         recorded_cell(recording, round=1)
     with pytest.raises(ValueError, match="holds no round"):
         recorded_cell(tmp_path / "none")
+
+
+def test_a_training_run_is_a_cell():
+    cell = TaskCell(
+        task="digits",
+        rounds=2,
+        compression=5,
+        noise_multiplier=0.3,
+        decoder="lasso",
+        seed=3,
+        options=(("server_rate", 0.5),),
+    )
+    cell.check()
+    config = TrainingConfig(
+        task="digits",
+        rounds=2,
+        compression=5.0,
+        noise_multiplier=0.3,
+        decoder="lasso",
+        seed=3,
+        server_rate=0.5,
+    )
+    assert cell.training_config() == config
+    found = metrics(cell)
+    run = run_training(config)
+    assert found["accuracy"] == run.accuracy[-1]
+    assert found["epsilon"] == run.epsilon
+    assert found["bits_per_parameter"] == run.bits_per_parameter
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (TaskCell(task="digit"), "task='digit' is not known"),
+        (TaskCell(options=(("rate", 1),)), "rate=1 is no option of training"),
+        (TaskCell(rounds=0), "rounds=0"),
+        (TaskCell(options=(("momentum", 1.0),)), "momentum=1.0 must be below 1"),
+    ],
+)
+def test_bad_training_cells_are_refused(cell, words):
+    with pytest.raises(ValueError, match=words):
+        cell.check()

@@ -58,7 +58,7 @@ def test_differences_that_change_sign_are_a_tie():
     winner = find_winner(samples, lower_is_better=True)
     assert winner.best == "a"
     assert winner.tied == ("b",)
-    assert str(winner) == "tie: a, b"
+    assert str(winner) == "a ≈ b"
 
 
 def test_equal_numbers_are_a_tie():
