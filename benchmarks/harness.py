@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-
 #: Idle threads of a BLAS library spin for about this long after its last call, on a core that
 #: the next library timed could use.
 SPIN_SECONDS = 0.2
