@@ -35,7 +35,11 @@ def check_accuracy(kind, A, epsilon, seed):
 
 @pytest.mark.parametrize("name", grid.ENSEMBLES)
 def test_within_twice_the_error_of_least_squares_on_the_true_support(name):
-    """On average: one draw may hide an entry below the noise, which nobody finds."""
+    """On average: a draw may hide entries below the noise, which nobody finds.
+
+    The posterior mean of x from x + noise, with no other coordinate in the way and the prior
+    given, exceeds twice that error in a quarter of the draws too (benchmarks/accuracy.py).
+    """
     noise, found, best = noise_level(1), [], []
     for seed in range(6):
         A = ensemble(name, D, M, seed)
