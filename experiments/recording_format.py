@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import platform
 import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from experiments.versions import versions
 
 FORMAT = "sparse-secagg recording"
 VERSION = 1
@@ -157,7 +156,7 @@ class Metadata:
             shapes={str(name): tuple(map(int, shape)) for name, shape in (shapes or {}).items()},
             clip_norm=check_clip_norm(clip_norm),
             seeds={str(name): int(seed) for name, seed in (seeds or {}).items()},
-            versions=_versions(),
+            versions=versions(),
             notes=dict(notes or {}),
         )
         try:
@@ -367,13 +366,3 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         raise ValueError("an object has the same key twice")
     return document
-
-
-def _versions() -> dict[str, str]:
-    from importlib import metadata
-
-    try:
-        own = metadata.version("sparse-secagg")
-    except metadata.PackageNotFoundError:  # a checkout that was not installed
-        own = "unknown"
-    return {"python": platform.python_version(), "numpy": np.__version__, "sparse-secagg": own}
