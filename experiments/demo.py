@@ -29,6 +29,7 @@ from experiments.datasets import ClientSets, python_identifiers
 from experiments.federated import TrainingConfig, training_rounds
 from experiments.metrics import cosine, relative_error, top_recall
 from experiments.plots import PALETTE, new_figure
+from experiments.recording import Recording
 from sparse_secagg import PrivacyWarning, SparseSecAgg
 
 COMPRESSION = 10
@@ -124,7 +125,7 @@ def run_demo(output: Path, *, seed: int, console: Console) -> DemoResult:
             progress.update(bar, description=description, advance=1)
 
         curves, updates, first = _train(seed, step)
-        np.save(output / "recorded_round.npy", updates.astype(np.float32))
+        recording = _record(output / f"recording-{seed}", updates, first, seed)
         recorded = _decode_recorded(updates, first, step)
         step("reading the standard library")
         data = python_identifiers()
@@ -142,7 +143,7 @@ def run_demo(output: Path, *, seed: int, console: Console) -> DemoResult:
         hitters=hitters,
         n_clients=data.presence.shape[0],
         n_words=data.presence.shape[1],
-        files=[str(output / name) for name in ("demo.png", "demo.json", "recorded_round.npy")],
+        files=[str(output / name) for name in ("demo.png", "demo.json", recording.path.name)],
     )
     (output / "demo.json").write_text(json.dumps(result.as_dict(), indent=2) + "\n")
     return result
@@ -165,6 +166,23 @@ def _train(
             if current.record.number == 1:
                 updates, first = current.updates.copy(), current.aggregator.last_
     return curves, updates, first
+
+
+def _record(
+    folder: Path, updates: NDArray[np.float32], fitted: SparseSecAgg, seed: int
+) -> Recording:
+    """Record the round for ``sparse-secagg compare``; a demo of the same seed has the same one."""
+    recording = Recording.create(
+        folder,
+        task="digits",
+        shapes=tasks.get("digits").build().shapes,
+        clip_norm=fitted.config_.clip_norm,
+        seeds={"seed": seed},
+        exist_ok=True,
+    )
+    if not len(recording):
+        recording.append(0, updates)
+    return recording
 
 
 def _decode_recorded(

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 import solvers
 from experiments import datasets
 from experiments.cli import app
+from experiments.recording import Recording
 
 
 @pytest.fixture
@@ -26,7 +27,9 @@ def test_demo_prints_json_and_writes_tables_and_a_picture(tmp_path, small):
     assert len(result["accuracy"]["private"]) == 3
     assert {row["decoder"] for row in result["recorded"]} == set(solvers.names())
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
-    assert np.load(tmp_path / "out" / "recorded_round.npy").shape[1] == 4810
+    recording = Recording.open(tmp_path / "out" / "recording-0")
+    assert recording[0].shape[1] == 4810
+    assert sum(np.prod(shape) for shape in recording.shapes.values()) == 4810
 
 
 def test_demo_prints_tables(tmp_path, small):
