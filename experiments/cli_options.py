@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Set
 from typing import Any
 
 from typer.core import TyperCommand
@@ -11,41 +12,50 @@ from typer.core import TyperCommand
 class ManyValues(TyperCommand):
     """A command whose repeatable options may be followed by several values.
 
-    Values are taken up to the next option, as long as they are numbers like the first one; after a
-    text, as long as they are not there as a file or folder, which is an argument.
+    Values are taken up to the next option, as long as they are numbers like the first one. After
+    a text they are texts, unless the command's argument is still to come and one of them is there
+    as a file or folder.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its values, as the parser wants it."""
-        repeatable = {
-            name
-            for parameter in self.params
-            if getattr(parameter, "multiple", False)
-            for name in parameter.opts
-        }
-        return super().parse_args(ctx, _spread(args, repeatable))
+        options = [p for p in self.params if p.param_type_name == "option"]
+        repeatable = {name for p in options if getattr(p, "multiple", False) for name in p.opts}
+        flags = {name for p in options if getattr(p, "is_flag", False) for name in p.opts}
+        n_arguments = len(self.params) - len(options)
+        return super().parse_args(ctx, spread(args, repeatable, flags, n_arguments))
 
 
-def _spread(args: list[str], repeatable: set[str]) -> list[str]:
-    spread: list[str] = []
-    option = first = None
-    for token in args:
-        if token.startswith("--"):
-            option, first = (token if token in repeatable else None), None
+def spread(
+    args: list[str], repeatable: Set[str], flags: Set[str] = frozenset(), n_arguments: int = 1
+) -> list[str]:
+    """Return the words of a command line with repeatable options before each of their values."""
+    found: list[str] = []
+    option = first = None  # the option whose values come now, and the first of them
+    for word in args:
+        if word.startswith("--"):
+            option, first = (None if word in flags or "=" in word else word), None
         elif option is not None and first is None:
-            first = token
-        elif option is not None and first is not None:
-            if _is_number(token) if _is_number(first) else not os.path.exists(token):
-                spread.append(option)
-            else:
-                option = None
-        spread.append(token)
-    return spread
+            first = word
+        elif first is not None and option in repeatable and _is_value(word, first, n_arguments):
+            found.append(str(option))
+        else:
+            option = first = None
+            n_arguments -= 1
+        found.append(word)
+    return found
 
 
-def _is_number(token: str) -> bool:
+def _is_value(word: str, first: str, n_arguments: int) -> bool:
+    """Return whether ``word`` goes on with the values that began with ``first``."""
+    if _is_number(first):
+        return _is_number(word)
+    return n_arguments <= 0 or not os.path.exists(word)
+
+
+def _is_number(word: str) -> bool:
     try:
-        float(token)
+        float(word)
     except ValueError:
         return False
     return True

@@ -11,7 +11,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from experiments.cli import app
-from experiments.cli_options import _spread
+from experiments.cli_options import spread
 from experiments.compare import CompareConfig, default_decoders, run_compare
 from experiments.compare_rounds import compressibility, prepare_round
 from experiments.compare_statistics import interval, judge, ratio_interval
@@ -338,15 +338,20 @@ class TestCommand:
         text = " ".join(run.output.replace("│", " ").split())
         assert message in text
 
-    def test_several_values_after_one_option(self, tmp_path):
-        names = {"--epsilon", "--decoder"}
-        assert _spread(["x", "--epsilon", "1", "10", "--seed", "3", "4"], names) == (
-            ["x", "--epsilon", "1", "--epsilon", "10", "--seed", "3", "4"]
-        )
-        assert _spread(["--epsilon", "1", "10", "x"], names) == (
-            ["--epsilon", "1", "--epsilon", "10", "x"]
-        )
-        folder = str(tmp_path)
-        assert _spread(["--decoder", "amp", "lasso", folder], names) == (
-            ["--decoder", "amp", "--decoder", "lasso", folder]
-        )
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ("x --epsilon 1 10 --seed 3", "x --epsilon 1 --epsilon 10 --seed 3"),
+            ("--epsilon 1 10 x", "--epsilon 1 --epsilon 10 x"),
+            ("--seed 3 x --epsilon 1 10", "--seed 3 x --epsilon 1 --epsilon 10"),
+            ("--epsilon 1 --epsilon 10 x", "--epsilon 1 --epsilon 10 x"),
+            ("--json x --decoder a b", "--json x --decoder a --decoder b"),
+            ("--decoder a b HERE", "--decoder a --decoder b HERE"),
+            ("HERE --decoder a HERE b", "HERE --decoder a --decoder HERE --decoder b"),
+            ("--seed 3 4", "--seed 3 4"),
+        ],
+    )
+    def test_several_values_after_one_option(self, tmp_path, given, expected):
+        here = str(tmp_path)  # a folder that is there
+        given, expected = (text.replace("HERE", here).split() for text in (given, expected))
+        assert spread(given, {"--epsilon", "--decoder"}, {"--json"}) == expected
