@@ -89,12 +89,15 @@ class CheckpointFile:
         return None if self.folder is None else self.folder / NAME
 
     def none(self, dim: int) -> TrainingState:
-        """Return the start; refuse to overwrite the checkpoint of an unfinished or finished run."""
+        """Return the start; refuse to overwrite the checkpoint of a run that is not finished."""
         if self.path is not None and self.path.exists():
-            raise CheckpointError(
-                f"{self.path} holds the checkpoint of an earlier run; go on with it by resume "
-                "(--resume), or choose another output folder."
-            )
+            document = self._load(self.path)[0]
+            done, rounds = len(document["history"]), document["config"]["rounds"]
+            if done < rounds:
+                raise CheckpointError(
+                    f"{self.path} holds a run that stopped after {done} of {rounds} rounds; go on "
+                    "with it by resume (--resume), or choose another output folder."
+                )
         return TrainingState.start(dim)
 
     def read(self, dim: int) -> TrainingState:
@@ -103,8 +106,14 @@ class CheckpointFile:
             raise CheckpointError("resume needs output, the folder of the run to go on with.")
         if not self.path.exists():
             return TrainingState.start(dim)
-        document, arrays = self._load(self.path, dim)
+        document, arrays = self._load(self.path)
         self._compare(document["config"])
+        for name, array in arrays.items():
+            if array.shape != (dim,) or array.dtype != np.float32:
+                raise CheckpointError(
+                    f"{self.path}: {name} is {array.dtype} of shape {array.shape}, but the model "
+                    f"has {dim:,} parameters; remove it to start anew."
+                )
         return TrainingState(
             weights=arrays["weights"],
             velocity=arrays["velocity"],
@@ -134,7 +143,7 @@ class CheckpointFile:
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
 
-    def _load(self, path: Path, dim: int) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    def _load(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 document = json.loads(archive["document"].tobytes())
@@ -145,12 +154,6 @@ class CheckpointFile:
             ) from None
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise CheckpointError(f"{path} has an unknown format; remove it to start anew.")
-        for name, array in arrays.items():
-            if array.shape != (dim,) or array.dtype != np.float32:
-                raise CheckpointError(
-                    f"{path}: {name} is {array.dtype} of shape {array.shape}, but the model has "
-                    f"{dim:,} parameters; remove it to start anew."
-                )
         return document, arrays
 
     def _compare(self, found: dict[str, Any]) -> None:

@@ -154,7 +154,7 @@ def _train(
 ) -> tuple[dict[str, list[float]], NDArray[np.float32], SparseSecAgg]:
     """Return the accuracies, and the updates and the aggregate of the first private round."""
     task = tasks.get("digits")
-    data, model = task.load(None), task.build()
+    data, model = task.load(None), task.model()
     plain = TrainingConfig(task="digits", rounds=ROUNDS, n_bits=N_BITS, seed=seed).resolved()
     private = replace(plain, compression=COMPRESSION, noise_multiplier=0.5)
     curves: dict[str, list[float]] = {"plain": [], "private": []}

@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from experiments import tasks
-from experiments.aggregation import Aggregator, PrivacySpent
+from experiments.aggregation import ENCODERS, Aggregator, PrivacySpent, training_decoder
 from experiments.checkpoints import CheckpointFile, TrainingState
 from experiments.datasets import ClientData
 from experiments.models import Model
 from experiments.recording import Recording
 from experiments.seeds import ClientRandomness
+from sparse_secagg import mechanisms
 
 __all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
 
@@ -48,7 +49,7 @@ class TrainingConfig:
         Rounds, and clients in each, drawn without replacement.
     noise_multiplier, epsilon : float
         Noise of each round as z, or the ε of **all rounds together** against the server; at most
-        one of them. Neither: no noise, which isolates the cost of compression.
+        one of them. Neither: what the task says, which for training is no noise at all.
     delta : float
         δ of every ε.
     compression : float
@@ -61,7 +62,7 @@ class TrainingConfig:
         Rows of a count sketch.
     debias : bool
         Ask decoders that can for their unbiased estimate, unless the decoder's text says which.
-        What a biased decoder loses it loses again in every round.
+        The default in training, where what a biased decoder loses is lost again in every round.
     clip_norm : float or "adaptive"
         ℓ₂ clip of an update; "adaptive" follows the median of the norms, from 0.1.
     client_rate, batch_size, server_rate, momentum : float, int
@@ -81,13 +82,13 @@ class TrainingConfig:
     noise_multiplier: float | None = None
     epsilon: float | None = None
     delta: float = 1e-5
-    compression: float = 1.0
+    compression: float | None = None
     n_bits: int | None = None
     encoder: str = "count_sketch"
-    n_rows: int = 15
+    n_rows: int | None = None
     mechanism: str = "ddg"
-    decoder: str = "linear"
-    debias: bool = True
+    decoder: str | None = None
+    debias: bool | None = None
     clip_norm: float | str | None = None
     client_rate: float | None = None
     batch_size: int | None = None
@@ -105,10 +106,12 @@ class TrainingConfig:
     def resolved(self) -> TrainingConfig:
         """Return the configuration with the task's own values where they were left open."""
         settings = vars(tasks.get(self.task).settings)
-        open_ = {name: value for name, value in settings.items() if getattr(self, name) is None}
-        if self.epsilon is None and self.noise_multiplier is None:
-            open_["noise_multiplier"] = 0.0
-        return replace(self, **open_)
+        left = {name: value for name, value in settings.items() if getattr(self, name) is None}
+        if self.noise_multiplier is not None:
+            left.pop("epsilon", None)
+        elif self.epsilon is None and left["epsilon"] is None:
+            left["noise_multiplier"] = 0.0
+        return replace(self, **left)
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,13 @@ def run_training(
     """
     config = config.resolved()
     task = tasks.get(config.task)
-    model = task.build()
+    if not task.trains:
+        from experiments.heavy_hitters import one_round
+
+        return one_round(config, task.load(config.data), record=record, progress=progress)
+    model = task.model()
+    # a decoder that does not exist must not cost the loading of the data
+    training_decoder(str(config.decoder), debias=bool(config.debias), shapes=model.shapes)
     file = CheckpointFile(None if output is None else Path(output), config)
     state = file.read(model.n_parameters) if resume else file.none(model.n_parameters)
     data = task.load(config.data)
@@ -408,7 +417,16 @@ def _result(
 
 def _check(config: TrainingConfig) -> None:
     """Raise ValueError for what no run could use, before any work."""
-    tasks.get(config.task)
+    if not tasks.get(config.task).trains and config.rounds not in (None, 1):
+        raise ValueError(
+            f"rounds={config.rounds}: task={config.task!r} trains nothing and takes one round."
+        )
+    for name, choices in (("encoder", ENCODERS), ("mechanism", mechanisms.names())):
+        if getattr(config, name) not in choices:
+            raise ValueError(
+                f"{name}={getattr(config, name)!r} is not known; choose one of "
+                f"{', '.join(choices)}."
+            )
     if config.epsilon is not None and config.noise_multiplier is not None:
         raise ValueError(
             f"epsilon={config.epsilon} and noise_multiplier={config.noise_multiplier} both set the "

@@ -23,6 +23,7 @@ from sparse_secagg.accounting import DEFAULT_ORDERS, rdp_to_dp
 SMALL = TrainingConfig(
     task="digits", rounds=3, clients=10, compression=10, noise_multiplier=0.5, seed=3
 )
+ARCH = multilayer_perceptron(64, 64, 10)
 
 
 def test_training_learns_and_privacy_costs_little():
@@ -41,7 +42,7 @@ def test_a_round_is_the_mean_of_clipped_updates_and_momentum():
     config = TrainingConfig(task="digits", rounds=3, clients=8, n_bits=24, clip_norm=0.2)
     config = config.resolved()
     task = tasks.get("digits")
-    data, model = task.load(None), task.build()
+    data, model = task.load(None), task.model()
     weights, velocity = None, 0.0
     for current in training_rounds(config, model, data):
         updates = current.updates.astype(float)
@@ -57,7 +58,7 @@ def test_a_round_is_the_mean_of_clipped_updates_and_momentum():
 
 def test_cohorts_are_of_the_size_asked_and_differ_between_rounds():
     task = tasks.get("digits")
-    data, model = task.load(None), task.build()
+    data, model = task.load(None), task.model()
     seen = [c.updates.copy() for c in training_rounds(SMALL.resolved(), model, data)]
     assert {u.shape for u in seen} == {(10, model.n_parameters)}
     assert not np.allclose(seen[0], seen[1])
@@ -96,6 +97,8 @@ def test_resuming_ends_at_the_same_weights(tmp_path, clip_norm):
 
     with pytest.raises(Stop):
         run_training(config, output=tmp_path, progress=stop_after_two)
+    with pytest.raises(CheckpointError, match="after 2 of 5 rounds"):
+        run_training(config, output=tmp_path)  # would overwrite it
     numbers = []
     resumed = run_training(
         config, output=tmp_path, resume=True, progress=lambda r, _: numbers.append(r.number)
@@ -144,8 +147,7 @@ def test_resuming_with_other_options_is_refused_and_the_difference_named(tmp_pat
     run_training(SMALL, output=tmp_path)
     with pytest.raises(CheckpointError, match=r"compression was 10 and is now 20"):
         run_training(replace(SMALL, compression=20), output=tmp_path, resume=True)
-    with pytest.raises(CheckpointError, match="resume"):
-        run_training(SMALL, output=tmp_path)  # would overwrite it
+    run_training(SMALL, output=tmp_path)  # it was finished, so a new run may take its place
     with pytest.raises(CheckpointError, match="needs output"):
         run_training(SMALL, resume=True)
 
@@ -193,10 +195,9 @@ def test_a_budget_that_adaptive_clipping_alone_exceeds_is_refused():
 
 def test_sampling_amplifies_the_release_only():
     config = replace(SMALL, noise_multiplier=10.0).resolved()
-    architecture = multilayer_perceptron(64, 64, 10)
     spent = []
     for population in (10, 1000):
-        aggregator = Aggregator(config, architecture, population)
+        aggregator = Aggregator(config, ARCH, population)
         aggregator.mean(np.zeros((10, 4810)), 0)
         spent.append(aggregator.spent)
     assert spent[0].server == spent[1].server
@@ -205,7 +206,7 @@ def test_sampling_amplifies_the_release_only():
 
 
 def test_the_release_curve_of_a_full_cohort_is_not_below_the_servers():
-    aggregator = Aggregator(SMALL.resolved(), multilayer_perceptron(64, 64, 10), 10)
+    aggregator = Aggregator(SMALL.resolved(), ARCH, 10)
     mechanism = aggregator._calibrated(2.0)
     curve = _release_curve(replace(mechanism.parameters_, seed=0), 1.0, False)
     np.testing.assert_allclose(curve, mechanism.rdp(DEFAULT_ORDERS))
@@ -218,6 +219,22 @@ def test_adaptive_clipping_moves_the_clip_and_costs_a_little():
     assert clips[0] == pytest.approx(0.1)
     assert clips[0] < clips[1] < clips[2]  # updates are longer than 0.1
     assert fixed.epsilon < adaptive.epsilon
+
+
+def test_a_client_with_nan_counts_as_zero():
+    aggregator = Aggregator(
+        replace(SMALL, n_bits=24, noise_multiplier=0.0, compression=1), ARCH, 50
+    )
+    updates = np.full((10, 4810), 1e-3, dtype=np.float32)
+    good = aggregator.mean(updates, 0)
+    updates[3, 7] = np.nan
+    updates[4, 9] = np.inf
+    np.testing.assert_allclose(aggregator.mean(updates, 0), 0.8 * good, atol=1e-6)
+    assert aggregator.last_.diagnostics_.n_nonfinite == 2
+    updates[5] = 1e30  # squares overflow
+    np.testing.assert_allclose(
+        np.linalg.norm(aggregator.mean(updates, 0)), 0.07 * np.sqrt(4810) * 0.01 + 0.05, rtol=0.01
+    )
 
 
 # -- decoders -----------------------------------------------------------------------------------
@@ -263,11 +280,11 @@ def test_recorded_updates_are_those_before_clipping(tmp_path):
     run_training(config, record=tmp_path / "rec")
     recording = Recording.open(tmp_path / "rec")
     assert recording.rounds == [0, 1, 2]
-    assert recording.shapes == tasks.get("digits").build().shapes
+    assert recording.shapes == tasks.get("digits").model().shapes
     assert recording.metadata.task == "digits"
     assert np.linalg.norm(recording[0], axis=1).min() > 0.01
     task = tasks.get("digits")
-    first = next(training_rounds(config.resolved(), task.build(), task.load(None)))
+    first = next(training_rounds(config.resolved(), task.model(), task.load(None)))
     np.testing.assert_array_equal(recording[0], first.updates)
 
 

@@ -100,3 +100,127 @@ def test_accuracy_is_the_share_of_right_answers():
 def test_an_unknown_task_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match="did you mean 'digits'|Did you mean 'digits'"):
         tasks.get("digit")
+
+
+# -- PyTorch ------------------------------------------------------------------------------------
+
+
+def torch_models():
+    pytest.importorskip("torch")
+    from experiments.models import torch_models
+
+    return torch_models
+
+
+def test_torch_layers_have_as_many_parameters_as_the_architectures():
+    """PyTorch's own layers of the same sizes, counted by PyTorch; its LSTM has a second bias."""
+    torch_models()
+    from torch import nn
+
+    def count(*layers):
+        return sum(p.numel() for layer in layers for p in layer.parameters())
+
+    cnn = [nn.Conv2d(1, 32, 3), nn.Conv2d(32, 64, 3), nn.Linear(7744, 128), nn.Linear(128, 62)]
+    assert count(*cnn) == emnist_cnn().n_parameters
+    dense = [nn.Linear(784, 200), nn.Linear(200, 200), nn.Linear(200, 62)]
+    assert count(*dense) == multilayer_perceptron(784, 200, 200, 62).n_parameters
+    words = [nn.Embedding(10_004, 96), nn.LSTM(96, 670), nn.Linear(670, 96), nn.Linear(96, 10_004)]
+    assert count(*words) - 4 * 670 == next_word_lstm().n_parameters
+
+
+def test_the_convolutional_network_is_that_of_torch_layers():
+    models = torch_models()
+    import torch
+    from torch import nn
+
+    model = models.emnist_cnn_model()
+    weights = model.initial(0)
+    assert weights.shape == (1_018_174,)
+    parts = {name: torch.from_numpy(p) for name, p in model.architecture.split(weights).items()}
+    layers = nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, 32, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(7744, 128),
+        nn.ReLU(),
+        nn.Linear(128, 62),
+    )
+    with torch.no_grad():
+        for own, name in zip(layers.parameters(), parts):
+            own.copy_(parts[name])
+        x = torch.rand(3, 784, generator=torch.Generator().manual_seed(0))
+        np.testing.assert_allclose(model.forward(parts, x), layers(x), atol=1e-5)
+
+
+def test_the_recurrent_network_is_that_of_torch_layers():
+    models = torch_models()
+    import torch
+    from torch import nn
+
+    model = models.NextWordLSTM(12, 5, 7)
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=model.n_parameters).astype(np.float32)
+    parts = {name: torch.from_numpy(p) for name, p in model.architecture.split(weights).items()}
+    lstm = nn.LSTM(5, 7, batch_first=True)
+    words = torch.from_numpy(rng.integers(0, 12, (4, 6)))
+    with torch.no_grad():
+        lstm.weight_ih_l0.copy_(parts["lstm.weight_ih"])
+        lstm.weight_hh_l0.copy_(parts["lstm.weight_hh"])
+        lstm.bias_ih_l0.copy_(parts["lstm.bias"])
+        lstm.bias_hh_l0.zero_()
+        x = lstm(parts["embedding.weight"][words])[0]
+        x = x @ parts["projection.weight"].T + parts["projection.bias"]
+        x = x @ parts["output.weight"].T + parts["output.bias"]
+        np.testing.assert_allclose(model.forward(parts, words), x, atol=1e-5)
+
+
+def test_a_torch_epoch_is_a_gradient_step_a_batch():
+    """The same dense network in PyTorch and in NumPy takes the same steps."""
+    models = torch_models()
+    from torch.nn import functional
+
+    numpy_model = MLP(6, 5, 4)
+
+    def forward(t, x):
+        hidden = functional.relu(x @ t["dense1.weight"] + t["dense1.bias"])
+        return hidden @ t["dense2.weight"] + t["dense2.bias"]
+
+    torch_model = models.TorchModel(numpy_model.architecture, forward)
+    rng = np.random.default_rng(2)
+    x, y = rng.random((17, 6)).astype(np.float32), rng.integers(0, 4, 17)
+    weights = numpy_model.initial(1)
+    updates = [
+        model.local_update(
+            weights, (x, y), learning_rate=0.3, batch_size=5, rng=np.random.default_rng(9)
+        )
+        for model in (numpy_model, torch_model)
+    ]
+    np.testing.assert_allclose(*updates, atol=1e-6)
+    assert np.abs(updates[0]).max() > 1e-2
+    assert torch_model.accuracy(weights, x, y) == numpy_model.accuracy(weights, x, y)
+
+
+def test_padding_is_neither_trained_on_nor_counted():
+    models = torch_models()
+    model = models.NextWordLSTM(12, 5, 7)
+    weights = model.initial(0)
+    options = {"learning_rate": 0.5, "batch_size": 2}
+    x = np.array([[10, 3, 4], [10, 5, 0]])
+    y = np.array([[3, 4, 11], [5, 11, 0]])
+    rng = np.random.default_rng
+    update = model.local_update(weights, (x, y), rng=rng(0), **options)
+    longer = [np.pad(a, ((0, 0), (0, 4))) for a in (x, y)]
+    padded = model.local_update(weights, tuple(longer), rng=rng(0), **options)
+    np.testing.assert_allclose(update, padded, atol=1e-6)
+    assert np.abs(update).max() > 1e-3
+    nothing = np.zeros((2, 3), dtype=np.int64)
+    silent = model.local_update(weights, (nothing, nothing), rng=rng(0), **options)
+    np.testing.assert_array_equal(silent, 0)
+    assert model.accuracy(weights, x, y) == model.accuracy(weights, *longer)
+    rows = model.architecture.split(update)["embedding.weight"]
+    assert np.abs(rows[[3, 4, 5, 10]]).max(axis=1).min() > 0  # only words that occurred move
+    np.testing.assert_array_equal(rows[[1, 2, 6, 7, 8, 9]], 0)

@@ -1,0 +1,65 @@
+"""``sparse-secagg train``: a run with a progress bar, its table, pictures and JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from experiments import training_report
+from experiments.federated import RoundRecord, TrainingConfig, run_training
+
+__all__ = ["train"]
+
+
+def train(
+    options: dict[str, Any],
+    *,
+    output: Path,
+    record: Path | None,
+    resume: bool,
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Run ``sparse-secagg train``; ``options`` are fields of :class:`TrainingConfig`."""
+    console = Console(stderr=as_json)
+    columns = (
+        TextColumn("{task.description:<44}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    try:
+        config = TrainingConfig(**{**options, "clip_norm": _number(options["clip_norm"])})
+        with Progress(*columns, console=console) as bars:
+            bar = bars.add_task(f"{config.task}: loading", total=config.resolved().rounds)
+
+            def progress(current: RoundRecord, resolved: TrainingConfig) -> None:
+                text = training_report.progress_text(current, resolved)
+                bars.update(bar, description=text, completed=current.number)
+
+            result = run_training(
+                config, output=output, resume=resume, record=record, jobs=jobs, progress=progress
+            )
+    except (ValueError, ImportError, FileExistsError) as error:
+        raise typer.BadParameter(str(error)) from error
+    files = training_report.write(result, output)
+    if as_json:
+        typer.echo(json.dumps(training_report.as_document(result), indent=2))
+        return
+    training_report.show(result, console)
+    for path in files:
+        console.print(f"written: {path}")
+
+
+def _number(text: str | None) -> float | str | None:
+    """Return the number that a text is; any other text is for the configuration to judge."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

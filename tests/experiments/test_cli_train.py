@@ -1,0 +1,68 @@
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments import tasks
+from experiments.cli import app
+
+SHORT = ["train", "--task", "digits", "--rounds", "3", "--clients", "10"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_json_and_files_say_the_same(tmp_path):
+    private = ["--noise-multiplier", "0.5", "--compression", "10", "--n-bits", "16", "--json"]
+    done = run(*SHORT, *private, "--output", str(tmp_path), "--jobs", "2")
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / "training.json").read_text())
+    assert len(result["accuracy"]) == 3
+    assert result["epsilon"] == result["epsilon_server"][-1] > 0
+    assert result["config"]["compression"] == 10
+    assert result["not_private"] is True
+    assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "training.svg").exists()
+
+
+def test_the_table_says_that_nothing_is_private_without_noise(tmp_path):
+    done = run(*SHORT, "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "Not private" in done.stdout
+    assert "accuracy" in done.stdout
+
+
+def test_resume_goes_on_and_other_options_are_refused(tmp_path):
+    assert run(*SHORT, "--output", str(tmp_path)).exit_code == 0
+    before = np.load(tmp_path / "checkpoint.npz")["weights"]
+    assert run(*SHORT, "--output", str(tmp_path), "--resume").exit_code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "checkpoint.npz")["weights"], before)
+    refused = run(*SHORT, "--output", str(tmp_path), "--resume", "--seed", "1")
+    assert refused.exit_code == 2
+    assert "seed was 0 and is now 1" in " ".join(refused.output.replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--task", "chess"], "heavy-hitters"),
+        (["--clip-norm", "often"], "adaptive"),
+        (["--epsilon", "1", "--noise-multiplier", "1"], "both set the noise"),
+        (["--decoder", "nonsense"], "nonsense"),
+        (["--encoder", "nonsense"], "nonsense"),
+    ],
+)
+def test_mistakes_are_explained(tmp_path, options, words):
+    done = run("train", "--rounds", "1", *options, "--output", str(tmp_path))
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.replace("│", "").split())
+
+
+def test_help_names_every_task():
+    done = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"})
+    text = " ".join(done.stdout.replace("│", "").split())
+    for name in tasks.names():
+        assert name in text
