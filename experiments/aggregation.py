@@ -30,7 +30,8 @@ from sparse_secagg.accounting import (
     subsampled_rdp_without_replacement,
 )
 from sparse_secagg.clipping import AdaptiveClip
-from sparse_secagg.encoders import registry
+from sparse_secagg.encoders import BlockEncoder, registry
+from sparse_secagg.feedback import ThresholdFeedback
 from sparse_secagg.mechanisms import DiscreteGaussian, IntegerMechanism, MechanismParameters
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Aggregator:
         self.dim = architecture.n_parameters
         self.adaptive = config.clip_norm == "adaptive"
         self.clip_norm = _ADAPTIVE_START if self.adaptive else float(config.clip_norm)  # type: ignore[arg-type]
-        self.encoder = self._make_encoder()
+        self.encoder = self._make_encoder(architecture.slices)
         self.decoder = training_decoder(
             config.decoder, debias=bool(config.debias), shapes=architecture.shapes
         )
@@ -123,6 +124,7 @@ class Aggregator:
         self.randomness = ClientRandomness(config.seed)
         self.unconverged = 0
         self._buffer = np.empty((0, 0))
+        self.feedback = ThresholdFeedback(config.threshold) if config.threshold else None
         parameters = self._calibrated(self.noise_multiplier).parameters_
         self.bits_per_parameter = parameters.bits_per_client / self.dim
 
@@ -140,7 +142,14 @@ class Aggregator:
             made.ledger = Ledger.from_json(state.ledger)
             made.clip_norm = state.clip_norm
             made.unconverged = state.unconverged
+            if made.feedback is not None and len(state.dropped):
+                made.feedback.error_ = state.dropped
         return made
+
+    @property
+    def dropped(self) -> NDArray[np.float64]:
+        """What thresholding carries over to the next round; empty without it."""
+        return np.asarray(getattr(self.feedback, "error_", np.empty(0)))
 
     @property
     def is_identity(self) -> bool:
@@ -159,9 +168,13 @@ class Aggregator:
             mechanism=self._mechanism(self.noise_multiplier),
             clip_norm=AdaptiveClip(self.clip_norm) if self.adaptive else self.clip_norm,
             decoder="linear",  # costs nothing; the decoder of the run comes below
-            random_state=self.randomness.sketch(number),
+            feedback=self.feedback,
+            # what was dropped is carried over as a sketch, so that the sketch has to stay
+            random_state=self.randomness.sketch(0 if self.feedback else number),
             simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
         )
+        if self.feedback is not None and hasattr(self.feedback, "error_"):
+            round_.feedback_ = self.feedback
         if isinstance(updates, np.ndarray) and not self.adaptive:
             updates = self._clipped(updates)
         with warnings.catch_warnings():
@@ -170,6 +183,8 @@ class Aggregator:
         self._charge(round_)
         if self.adaptive:
             self.clip_norm = round_.clip_.current
+        if self.feedback is not None:
+            self.feedback = round_.feedback_
         self.last_ = round_
         return self._decode(round_)
 
@@ -201,11 +216,13 @@ class Aggregator:
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _make_encoder(self) -> Any:
+    def _make_encoder(self, layers: dict[str, slice]) -> Any:
         if self.is_identity:
             return registry.get("identity").fit_dimension(self.dim)
         rows = {"n_rows": self.config.n_rows} if self.config.encoder == "count_sketch" else {}
         encoder = registry.get(self.config.encoder, compression=self.config.compression, **rows)
+        if self.config.layers == "separate":
+            encoder = BlockEncoder(layers, encoder=encoder)
         return encoder.fit_dimension(self.dim)
 
     def _mechanism(self, noise_multiplier: float) -> IntegerMechanism:

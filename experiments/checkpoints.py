@@ -47,6 +47,8 @@ class TrainingState:
         Clip of the next round.
     unconverged : int
         Rounds whose decoder stopped early.
+    dropped : ndarray of shape (m,) or (0,)
+        What thresholding of the sketch carries over.
     """
 
     weights: NDArray[np.float32] = field(repr=False)
@@ -55,6 +57,7 @@ class TrainingState:
     ledger: str = field(default="", repr=False)
     clip_norm: float = float("nan")
     unconverged: int = 0
+    dropped: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
 
     @classmethod
     def start(cls, dim: int) -> TrainingState:
@@ -108,7 +111,8 @@ class CheckpointFile:
             return TrainingState.start(dim)
         document, arrays = self._load(self.path)
         self._compare(document["config"])
-        for name, array in arrays.items():
+        for name in ("weights", "velocity"):
+            array = arrays[name]
             if array.shape != (dim,) or array.dtype != np.float32:
                 raise CheckpointError(
                     f"{self.path}: {name} is {array.dtype} of shape {array.shape}, but the model "
@@ -121,6 +125,7 @@ class CheckpointFile:
             ledger=json.dumps(document["ledger"]),
             clip_norm=float(document["clip_norm"]),
             unconverged=int(document["unconverged"]),
+            dropped=arrays["dropped"],
         )
 
     def write(self, state: TrainingState) -> None:
@@ -138,16 +143,22 @@ class CheckpointFile:
         text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
         temporary = self.path.with_name(f".{NAME}.{os.getpid()}.tmp")
         with open(temporary, "wb") as file:
-            np.savez(file, document=text, weights=state.weights, velocity=state.velocity)
+            np.savez(
+                file,
+                document=text,
+                weights=state.weights,
+                velocity=state.velocity,
+                dropped=state.dropped,
+            )
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self.path)
 
-    def _load(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[np.float32]]]:
+    def _load(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 document = json.loads(archive["document"].tobytes())
-                arrays = {name: archive[name] for name in ("weights", "velocity")}
+                arrays = {name: archive[name] for name in ("weights", "velocity", "dropped")}
         except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise CheckpointError(
                 f"{path} is not a checkpoint of this software ({error}); remove it to start anew."

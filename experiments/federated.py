@@ -67,6 +67,11 @@ class TrainingConfig:
         ℓ₂ clip of an update; "adaptive" follows the median of the norms, from 0.1.
     client_rate, batch_size, server_rate, momentum : float, int
         Of the two optimisers.
+    layers : {"whole", "separate"}
+        Sketch the update as one vector, or each layer by itself with its share of the clip.
+    threshold : float
+        Share of the sketch's entries, the smallest, that is set to zero and added back in the next
+        round; the sketch then stays the same in all rounds. An experiment: it is biased.
     seed : int
         Cohorts, initial weights, batches, sketches and, unless ``private_noise``, the noise.
     private_noise : bool
@@ -94,6 +99,8 @@ class TrainingConfig:
     batch_size: int | None = None
     server_rate: float | None = None
     momentum: float | None = None
+    layers: str = "whole"
+    threshold: float = 0.0
     seed: int = 0
     private_noise: bool = False
     data: str | None = None
@@ -320,6 +327,7 @@ def training_rounds(
             ledger=aggregator.ledger.to_json(),
             clip_norm=aggregator.clip_norm,
             unconverged=aggregator.unconverged,
+            dropped=aggregator.dropped,
         )
         yield Round(record, state, updates, aggregator)
 
@@ -421,7 +429,13 @@ def _check(config: TrainingConfig) -> None:
         raise ValueError(
             f"rounds={config.rounds}: task={config.task!r} trains nothing and takes one round."
         )
-    for name, choices in (("encoder", ENCODERS), ("mechanism", mechanisms.names())):
+    if not 0 <= config.threshold < 1:
+        raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
+    for name, choices in (
+        ("encoder", ENCODERS),
+        ("mechanism", mechanisms.names()),
+        ("layers", ("whole", "separate")),
+    ):
         if getattr(config, name) not in choices:
             raise ValueError(
                 f"{name}={getattr(config, name)!r} is not known; choose one of "

@@ -83,9 +83,11 @@ def test_noise_from_the_operating_system_differs_from_run_to_run():
 # -- resuming -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clip_norm", [0.3, "adaptive"])
-def test_resuming_ends_at_the_same_weights(tmp_path, clip_norm):
-    config = replace(SMALL, rounds=5, clip_norm=clip_norm)
+@pytest.mark.parametrize(
+    "options", [{"clip_norm": 0.3}, {"clip_norm": "adaptive"}, {"threshold": 0.5}]
+)
+def test_resuming_ends_at_the_same_weights(tmp_path, options):
+    config = replace(SMALL, rounds=5, **options)
     whole = run_training(config)
 
     class Stop(Exception):
@@ -259,6 +261,17 @@ def test_every_encoder_runs(encoder):
 def test_every_mechanism_runs(mechanism):
     result = run_training(replace(SMALL, rounds=1, mechanism=mechanism))
     assert 0 < result.epsilon < np.inf
+
+
+def test_layers_can_be_sketched_one_by_one():
+    aggregator = Aggregator(replace(SMALL, layers="separate", noise_multiplier=0.0), ARCH, 10)
+    updates = np.zeros((10, 4810), dtype=np.float32)
+    updates[:, ARCH.slices["dense2.bias"]] = 0.05
+    mean = aggregator.mean(updates, 0)
+    outside = np.delete(mean, np.arange(4810)[ARCH.slices["dense2.bias"]])
+    assert np.abs(outside).max() < 1e-4  # rounding only: one layer does not touch another
+    whole = Aggregator(replace(SMALL, noise_multiplier=0.0), ARCH, 10).mean(updates, 0)
+    assert np.abs(np.delete(whole, np.arange(4810)[ARCH.slices["dense2.bias"]])).max() > 1e-3
 
 
 def test_decoders_are_debiased_unless_told_otherwise():
