@@ -141,6 +141,10 @@ def sweep(
     scheduler: Annotated[
         str | None, typer.Option(help="Address of a Dask scheduler, with --backend dask.")
     ] = None,
+    slack: Annotated[
+        float | None,
+        typer.Option(help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric."),
+    ] = None,
     retry_failed: Annotated[bool, typer.Option(help="Run failed cells again.")] = False,
     export: Annotated[str | None, typer.Option(help="csv or parquet, beside the results.")] = None,
     dry_run: Annotated[
@@ -153,7 +157,7 @@ def sweep(
 ) -> None:
     """Draw trade-off curves; in parallel, resumable, decoders compared on the same noise."""
     from experiments.store import StoreError
-    from experiments.sweep_command import SweepRequest, list_presets, run_request
+    from experiments.sweep_command import RunOptions, SweepRequest, list_presets, run_request
 
     console = Console(stderr=as_json)
     if preset == "list":
@@ -187,16 +191,19 @@ def sweep(
                 },
                 options=options or (),
             ),
-            output=output,
-            store=store,
-            jobs=jobs,
-            backend=backend,
-            scheduler=scheduler,
-            retry_failed=retry_failed,
-            export=export,
-            dry_run=dry_run,
-            command=sys.argv,
-            console=console,
+            RunOptions(
+                output=output,
+                store=store,
+                jobs=jobs,
+                backend=backend,
+                scheduler=scheduler,
+                retry_failed=retry_failed,
+                dry_run=dry_run,
+                export=export,
+                slack=slack,
+                command=["sparse-secagg", *sys.argv[1:]],
+            ),
+            console,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

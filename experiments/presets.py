@@ -185,5 +185,5 @@ def get_preset(name: str) -> Preset:
     if name not in PRESETS:
         close = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"no preset {name!r}; {hint}There are: {', '.join(PRESETS)}.")
+        raise ValueError(f"no preset {name!r}; {hint}There are: {', '.join(PRESETS)}, claims.")
     return PRESETS[name]

@@ -26,7 +26,8 @@ class Interval:
     def __str__(self) -> str:
         if not math.isfinite(self.low):
             return f"{self.mean:.3g}"
-        return f"{self.mean:.3g} ± {(self.high - self.low) / 2:.1g}"
+        half = float(f"{(self.high - self.low) / 2:.1g}")
+        return f"{self.mean:.3g} ± {half:g}"
 
     @property
     def excludes_zero(self) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import json
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,25 @@ from rich.console import Console
 
 from experiments.axes import AXES, Value, parse_axis
 from experiments.cells import Cell, MeanCell, RecordingCell, TaskCell
+from experiments.claims import CLAIMS, Verdict
+from experiments.conclusions import SLACK, conclude
 from experiments.evaluation import Inputs
 from experiments.presets import PRESETS, Preset, get_preset
 from experiments.recorded_rounds import recorded_cell
+from experiments.report import Section, write_report
 from experiments.store import Store
 from experiments.sweep import Grid, estimate_seconds, missing_draws, run_sweep
-from experiments.sweep_console import SweepProgress, duration, show_table, show_winners
+from experiments.sweep_console import (
+    SweepProgress,
+    duration,
+    show_table,
+    show_verdicts,
+    show_winners,
+)
 from experiments.sweep_table import SweepTable
 from experiments.workers import check_backend
 
-__all__ = ["SweepRequest", "list_cells", "make_grid", "run_request"]
+__all__ = ["RunOptions", "SweepRequest", "list_presets", "make_grid", "run_request"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +161,7 @@ def list_presets(console: Console) -> None:
     for name, preset in PRESETS.items():
         axes = " × ".join(preset.axes)
         console.print(f"[bold]{name}[/bold]  {preset.question} ({axes})", highlight=False)
+    console.print("[bold]claims[/bold]  Do the paper's headline claims hold? (pass or fail)")
 
 
 def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str, Any]:
@@ -183,61 +193,175 @@ def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str,
     }
 
 
-def run_request(
-    request: SweepRequest,
-    *,
-    output: Path,
-    store: Path | None = None,
-    jobs: int = 1,
-    backend: str = "loky",
-    scheduler: str | None = None,
-    retry_failed: bool = False,
-    export: str | None = None,
-    dry_run: bool = False,
-    command: Sequence[str] = (),
-    console: Console,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run and where to write.
+
+    Attributes
+    ----------
+    output : Path
+        Folder of everything that is written.
+    store : Path or None
+        File of results; in ``output`` by default.
+    jobs, backend, scheduler
+        As in :func:`experiments.sweep.run_sweep`.
+    retry_failed, dry_run : bool
+        Run failed cells again; run nothing.
+    export : str or None
+        "csv" or "parquet".
+    slack : float or None
+        Δ; by the metric where None.
+    command : sequence of str
+        What was typed.
+    """
+
+    output: Path
+    store: Path | None = None
+    jobs: int = 1
+    backend: str = "loky"
+    scheduler: str | None = None
+    retry_failed: bool = False
+    dry_run: bool = False
+    export: str | None = None
+    slack: float | None = None
+    command: Sequence[str] = ()
+
+    @property
+    def store_path(self) -> Path:
+        """The file of results."""
+        return self.output / "results.sqlite" if self.store is None else self.store
+
+    def check(self) -> None:
+        """Raise ValueError for what could not work, before any work."""
+        check_backend(self.backend, self.scheduler)
+        if self.export not in (None, "csv", "parquet"):
+            raise ValueError(f"--export {self.export} must be csv or parquet.")
+        if self.slack is not None and not self.slack >= 0:
+            raise ValueError(f"--slack {self.slack} must be a number of at least 0.")
+
+
+def run_request(request: SweepRequest, options: RunOptions, console: Console) -> dict[str, Any]:
     """Run what was asked for, print it, write it, and return it as JSON values."""
-    grid = make_grid(request)
-    check_backend(backend, scheduler)
-    path = output / "results.sqlite" if store is None else store
-    if dry_run:
-        return list_cells(grid, path, jobs, console)
-    with Store(path) as opened:
-        todo = sum(map(len, missing_draws(grid, opened)))
-        done = len(grid.cells()) - todo
-        if done:
-            console.print(f"{done} of {len(grid.cells())} cells were done before.", highlight=False)
-        with SweepProgress(todo, console) as progress:
-            table = run_sweep(
-                grid,
-                store=opened,
-                jobs=jobs,
-                backend=backend,
-                scheduler=scheduler,
-                retry_failed=retry_failed,
-                progress=progress,
-            )
-    files = [path]
-    if export is not None:
-        files.append(table.export(output / f"results.{export}"))
-    show_table(table, console, request.title)
-    show_winners(table, console)
+    options.check()
+    parts = _parts(request)
+    grids = [make_grid(part) for part in parts]
+    if options.dry_run:
+        listed = [list_cells(g, options.store_path, options.jobs, console) for g in grids]
+        return listed[0] if len(listed) == 1 else {"sweeps": listed}
+    sections = []
+    with Store(options.store_path) as store:
+        if options.retry_failed:
+            store.forget_failures()
+        for part, grid in zip(parts, grids):
+            table = _run(grid, store, options, console)
+            found = conclude(table, part.preset, options.slack)
+            question = PRESETS[part.preset].question if part.preset else ""
+            sections.append(Section(part.title, question, table, found))
+    verdicts = _judge(request, sections, options)
+    files = _write(request, sections, verdicts, options)
+    for section in sections:
+        _show(section, console)
+    show_verdicts(verdicts, console)
     for file in files:
-        console.print(f"written: {file}", highlight=False)
-    return as_json(table, request.title, shlex.join(command), files)
+        console.print(f"written: {file}", highlight=False, soft_wrap=True)
+    return as_json(sections, verdicts, shlex.join(options.command), files)
 
 
-def as_json(table: SweepTable, title: str, command: str, files: Sequence[Path]) -> dict[str, Any]:
-    """Return the sweep as JSON values."""
+def _parts(request: SweepRequest) -> list[SweepRequest]:
+    """Return the sweeps of a request: several for the claims, else one."""
+    if request.preset != "claims":
+        return [request]
+    if request.axes:
+        raise ValueError("--axis and --preset claims exclude each other; claims bring their own.")
+    parts = []
+    for claim in CLAIMS:
+        axes = [f"{name}={','.join(f'{v:g}' for v in vs)}" for name, vs in claim.axes.items()]
+        parts.append(dataclasses.replace(request, preset=claim.preset, axes=axes))
+    return parts
+
+
+def _run(grid: Grid, store: Store, options: RunOptions, console: Console) -> SweepTable:
+    todo = sum(map(len, missing_draws(grid, store)))
+    total = len(grid.cells())
+    if todo < total:
+        console.print(f"{total - todo} of {total} cells were done before.", highlight=False)
+    with ExitStack() as stack:
+        progress = stack.enter_context(SweepProgress(todo, console)) if todo else None
+        return run_sweep(
+            grid,
+            store=store,
+            jobs=options.jobs,
+            backend=options.backend,
+            scheduler=options.scheduler,
+            progress=progress,
+        )
+
+
+def _judge(
+    request: SweepRequest, sections: Sequence[Section], options: RunOptions
+) -> list[Verdict]:
+    if request.preset != "claims":
+        return []
+    return [
+        claim.judge(
+            section.table,
+            SLACK[section.table.metric] if options.slack is None else options.slack,
+        )
+        for claim, section in zip(CLAIMS, sections)
+    ]
+
+
+def _write(
+    request: SweepRequest,
+    sections: Sequence[Section],
+    verdicts: Sequence[Verdict],
+    options: RunOptions,
+) -> list[Path]:
+    """Write pictures, report and tables; return their paths."""
+    name = request.preset or "sweep"
+    files = [options.store_path]
+    for number, section in enumerate(sections, 1):
+        stem = name if len(sections) == 1 else f"{name}-{number}"
+        section.table.plot(options.output / stem, marked=section.conclusion.marked)
+        files += [options.output / f"{stem}.{kind}" for kind in ("png", "svg")]
+        if options.export is not None:
+            files.append(section.table.export(options.output / f"{stem}.{options.export}"))
+    command = shlex.join(options.command)
+    files.append(write_report(options.output / "report.html", name, sections, verdicts, command))
+    return files
+
+
+def _show(section: Section, console: Console) -> None:
+    show_table(section.table, console, section.title, section.conclusion.marked)
+    show_winners(section.table, console)
+    for line in section.conclusion.lines:
+        console.print(line, highlight=False)
+    console.print()
+
+
+def as_json(
+    sections: Sequence[Section],
+    verdicts: Sequence[Verdict],
+    command: str,
+    files: Sequence[Path],
+) -> dict[str, Any]:
+    """Return everything as JSON values."""
     return {
-        "title": title,
         "command": command,
-        "metric": table.metric,
-        "axes": list(table.axes),
-        "fixed": table.fixed,
-        "summary": [dataclasses.asdict(row) for row in table.summary()],
-        "winners": [dataclasses.asdict(row) for row in table.winners()],
-        "results": json.loads(json.dumps(table.to_records())),
         "files": [str(file) for file in files],
+        "claims": [dataclasses.asdict(verdict) for verdict in verdicts],
+        "sweeps": [
+            {
+                "title": section.title,
+                "metric": section.table.metric,
+                "axes": list(section.table.axes),
+                "fixed": section.table.fixed,
+                "conclusion": list(section.conclusion.lines),
+                "marked": list(section.conclusion.marked),
+                "summary": [dataclasses.asdict(row) for row in section.table.summary()],
+                "winners": [dataclasses.asdict(row) for row in section.table.winners()],
+                "results": section.table.to_records(),
+            }
+            for section in sections
+        ],
     }

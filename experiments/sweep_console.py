@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,10 +20,11 @@ from rich.progress import (
 from rich.table import Table
 
 from experiments.axes import AXES
+from experiments.claims import Verdict
 from experiments.store import Result
-from experiments.sweep_table import SweepTable
+from experiments.sweep_table import Summary, SweepTable
 
-__all__ = ["SweepProgress", "duration", "show_table", "show_winners", "value_text"]
+__all__ = ["SweepProgress", "duration", "show_table", "show_verdicts", "show_winners", "value_text"]
 
 #: Rows of the live table.
 _BEST_ROWS = 8
@@ -110,12 +110,6 @@ class SweepProgress:
         return set.intersection(*places) if len(places) > 1 else set()
 
 
-@contextmanager
-def silent() -> Iterator[None]:
-    """Stand in for a progress bar where nobody looks."""
-    yield None
-
-
 def value_text(value: Any) -> str:
     """Return a parameter's value as a person would write it."""
     if value is None:
@@ -131,9 +125,18 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def show_table(table: SweepTable, console: Console, title: str) -> None:
-    """Print mean and interval of every setting: decoders side by side."""
-    console.print(summary_table(table, title))
+def show_table(
+    table: SweepTable,
+    console: Console,
+    title: str,
+    marked: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Print mean and interval of every setting: decoders side by side, or a matrix of two axes."""
+    if len(table.axes) == 1:
+        console.print(summary_table(table, title))
+    else:
+        for matrix in matrices(table, title, marked):
+            console.print(matrix)
     refused = [row for row in table.summary() if row.interval is None]
     for reason in dict.fromkeys(row.message for row in refused):
         count = sum(row.message == reason for row in refused)
@@ -155,7 +158,8 @@ def summary_table(table: SweepTable, title: str) -> Table:
         shown.add_column(label, justify="right" if name in AXES else "left")
     for decoder in decoders:
         shown.add_column(decoder, justify="right")
-    shown.add_column("winner")
+    if len(decoders) > 1:
+        shown.add_column("winner")
     winners = {tuple(row.setting.values()): row.winner for row in table.winners()}
     lines: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in table.summary():
@@ -166,12 +170,53 @@ def summary_table(table: SweepTable, title: str) -> Table:
     for place, texts in lines.items():
         winner = winners.get(place)
         cells = [texts.get(decoder, "") for decoder in decoders]
-        shown.add_row(*map(value_text, place), *cells, "" if winner is None else str(winner))
+        if len(decoders) > 1:
+            cells.append("" if winner is None else str(winner))
+        shown.add_row(*map(value_text, place), *cells)
     return shown
 
 
+def matrices(
+    table: SweepTable, title: str, marked: Sequence[dict[str, Any]] = ()
+) -> Iterator[Table]:
+    """Yield one matrix over the two axes for every other choice."""
+    first, second = table.axes
+    others = [name for name in table.varying if name not in table.axes]
+    groups: dict[str, list[Summary]] = {}
+    for row in table.summary():
+        name = ", ".join(str(row.setting[other]) for other in others)
+        groups.setdefault(name, []).append(row)
+    for name, rows in groups.items():
+        shown = Table(
+            title=f"{title}{', ' if name else ''}{name}: {table.metric.replace('_', ' ')}, mean "
+            f"and 95 % interval; columns: {AXES[second].label}",
+            title_justify="left",
+        )
+        shown.add_column(AXES[first].label, justify="right")
+        columns = sorted({row.setting[second] for row in rows})
+        for column in columns:
+            shown.add_column(value_text(column), justify="right")
+        for line in sorted({row.setting[first] for row in rows}):
+            cells = {row.setting[second]: row for row in rows if row.setting[first] == line}
+            texts = [matrix_text(cells.get(column), table.axes, marked) for column in columns]
+            shown.add_row(value_text(line), *texts)
+        yield shown
+
+
+def matrix_text(
+    row: Summary | None, axes: Sequence[str], marked: Sequence[dict[str, Any]] = ()
+) -> str:
+    """Return what stands in one place of a matrix; a star where it is marked."""
+    if row is None or row.interval is None:
+        return "–"
+    star = "*" if {name: row.setting[name] for name in axes} in marked else ""
+    return f"{row.interval}{star}"
+
+
 def show_winners(table: SweepTable, console: Console) -> None:
-    """Print how often each decoder won alone, or shared the win."""
+    """Print how often each decoder won alone, or shared the win, where there are several."""
+    if "decoder" not in table.varying:
+        return
     alone: dict[str, int] = {}
     shared: dict[str, int] = {}
     rows = table.winners()
@@ -191,3 +236,12 @@ def show_winners(table: SweepTable, console: Console) -> None:
         + ", ".join(parts),
         highlight=False,
     )
+
+
+def show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print claims with pass or fail, and what was measured."""
+    for verdict in verdicts:
+        word = "[green]PASS[/green]" if verdict.passed else "[red]FAIL[/red]"
+        console.print(f"{word}  [bold]{verdict.claim}[/bold]", highlight=False)
+        for line in verdict.evidence:
+            console.print(f"      {line}", highlight=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.axes import AXES
-from experiments.plots import new_figure, readable_on, style
+from experiments.plots import PALETTE, new_figure, readable_on, style
 from experiments.sweep_table import Summary, SweepTable
 
 if TYPE_CHECKING:
@@ -34,11 +34,16 @@ THEORY = {
     "theory_central": ("-.", "no compression, trusted server"),
 }
 MAX_COLUMNS = 3
+FRAME = PALETTE[1]
 
 
-def draw_sweep(table: SweepTable, metric: str) -> Figure:
-    """Draw curves over one axis or heat maps over two."""
-    return _curves(table, metric) if len(table.axes) == 1 else _heat_maps(table, metric)
+def draw_sweep(
+    table: SweepTable, metric: str, marked: Sequence[dict[str, Any]] | None = None
+) -> Figure:
+    """Draw curves over one axis, or heat maps over two with some settings (or the best) framed."""
+    if len(table.axes) == 1:
+        return _curves(table, metric)
+    return _heat_maps(table, metric, marked)
 
 
 def _panels(rows: Sequence[Summary], names: Sequence[str]) -> dict[str, list[Summary]]:
@@ -182,7 +187,7 @@ def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
 # --- heat maps
 
 
-def _heat_maps(table: SweepTable, metric: str) -> Figure:
+def _heat_maps(table: SweepTable, metric: str, marked: Sequence[dict[str, Any]] | None) -> Figure:
     first, second = table.axes
     rows = table.summary(metric)
     panels = _panels(rows, ("encoder", "mechanism", "layers", "decoder"))
@@ -193,7 +198,7 @@ def _heat_maps(table: SweepTable, metric: str) -> Figure:
     norm = _norm(means, metric)
     image = None
     for panel, (title, members) in zip(axes, panels.items()):
-        image = _heat_map(panel, table, members, norm)
+        image = _heat_map(panel, table, members, norm, marked)
         panel.set_title(title, fontsize=11)
         panel.set_xlabel(AXES[second].label)
     for panel in axes[:: min(len(panels), MAX_COLUMNS)]:
@@ -213,10 +218,14 @@ def _norm(means: Sequence[float], metric: str) -> Any:
     return Normalize(low, high)
 
 
-def _heat_map(panel: Axes, table: SweepTable, rows: Sequence[Summary], norm: Any) -> Any:
-    """Draw numbers on colours, bits a parameter below them, the best cell in a frame."""
-    from matplotlib.patches import Rectangle
-
+def _heat_map(
+    panel: Axes,
+    table: SweepTable,
+    rows: Sequence[Summary],
+    norm: Any,
+    marked: Sequence[dict[str, Any]] | None,
+) -> Any:
+    """Draw numbers on colours, bits a parameter below them, marked cells in a frame."""
     first, second = table.axes
     ys = sorted({row.setting[first] for row in rows})
     xs = sorted({row.setting[second] for row in rows})
@@ -238,14 +247,25 @@ def _heat_map(panel: Axes, table: SweepTable, rows: Sequence[Summary], norm: Any
         if "bits_per_parameter" in row.extra:
             bits = f"{row.extra['bits_per_parameter']:.2g} b"
             panel.text(x, y - 0.28, bits, ha="center", va="center", fontsize=6.5, color=ink)
-    if np.isfinite(grid).any():
+    if marked:
+        places = [(ys.index(m[first]), xs.index(m[second])) for m in marked]
+    elif np.isfinite(grid).any():
         best = np.nanargmin(grid) if table.lower_is_better else np.nanargmax(grid)
-        line, column = divmod(int(best), len(xs))
-        corner = column - 0.48, line - 0.48
-        panel.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, color="#D55E00", lw=2))
+        places = [divmod(int(best), len(xs))]
+    else:
+        places = []
+    _frame(panel, places)
     panel.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
     panel.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
     return image
+
+
+def _frame(panel: Axes, places: Sequence[tuple[int, int]]) -> None:
+    from matplotlib.patches import Rectangle
+
+    for line, column in places:
+        corner = column - 0.48, line - 0.48
+        panel.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, color=FRAME, lw=2.2))
 
 
 def _short(value: float) -> str:

@@ -174,7 +174,12 @@ class SweepTable:
         setting = result.cell.setting()
         return {name: setting[name] for name in self.varying}
 
-    def plot(self, stem: str | Path | None = None, metric: str | None = None) -> Any:
+    def plot(
+        self,
+        stem: str | Path | None = None,
+        metric: str | None = None,
+        marked: Sequence[dict[str, Any]] | None = None,
+    ) -> Any:
         """Draw the sweep: curves over one axis, heat maps over two.
 
         Parameters
@@ -183,6 +188,8 @@ class SweepTable:
             Write ``stem.png`` and ``stem.svg`` there.
         metric : str, optional
             What to draw; the sweep's own metric by default.
+        marked : sequence of dict, optional
+            Settings to frame in a heat map, by the names of the axes; the best by default.
 
         Returns
         -------
@@ -191,7 +198,7 @@ class SweepTable:
         from experiments.plots import save
         from experiments.sweep_plots import draw_sweep
 
-        figure = draw_sweep(self, metric or self.metric)
+        figure = draw_sweep(self, metric or self.metric, marked)
         if stem is not None:
             save(figure, Path(stem))
         return figure

@@ -1,0 +1,160 @@
+import csv
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments.axes import AXES, parse_axis
+from experiments.claims import CLAIMS
+from experiments.cli import app
+from experiments.presets import PRESETS
+from experiments.recording import Recording
+from experiments.store import Store
+from experiments.sweep_command import SweepRequest, make_grid
+from experiments.sweep_console import duration
+
+SMALL = ["--dim", "200", "--clients", "10", "--compression", "4", "--rows", "5", "--jobs", "1"]
+
+
+def sweep(*arguments, code=0):
+    run = CliRunner().invoke(app, ["sweep", *map(str, arguments)], env={"COLUMNS": "200"})
+    assert run.exit_code == code, run.output + str(run.exception)
+    return run
+
+
+def test_a_sweep_prints_a_table_and_writes_pictures_a_report_and_results(tmp_path):
+    out = tmp_path / "out"
+    arguments = [
+        "--axis", "sparsity=3,30", *SMALL, "--decoder", "linear", "--decoder", "amp",
+        "--seeds", 2, "--output", out, "--export", "csv",
+    ]  # fmt: skip
+    run = sweep(*arguments)
+    assert "nonzero entries s" in run.stdout
+    assert "winners of 2 settings" in run.stdout
+    assert "Best relative error" in run.stdout
+    for name in ("results.sqlite", "sweep.png", "sweep.svg", "report.html", "sweep.csv"):
+        assert (out / name).stat().st_size > 0
+    with (out / "sweep.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 8
+    again = sweep(*arguments)
+    assert "8 of 8 cells were done before" in again.stdout
+
+
+def test_json_goes_to_stdout_and_nothing_else(tmp_path):
+    run = sweep("--axis", "bits=3,16", *SMALL, "--seeds", 2, "--output", tmp_path, "--json")
+    found = json.loads(run.stdout)
+    (made,) = found["sweeps"]
+    assert [row["status"] for row in made["summary"]] == ["infeasible", "done"]
+    assert len(made["results"]) == 4
+    assert made["fixed"]["dim"] == 200
+
+
+def test_a_dry_run_lists_cells_and_leaves_nothing_behind(tmp_path):
+    run = sweep("--axis", "sparsity=3,30", *SMALL, "--seeds", 2, "--output", tmp_path, "--dry-run")
+    assert "sparsity=30, encoder=count_sketch, mechanism=ddg, decoder=linear, seed=1" in run.stdout
+    assert "4 cells, 0 of them done before; 4 to run in 4 draws: about" in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_can_be_swept(tmp_path):
+    rng = np.random.default_rng(0)
+    rec = Recording.create(tmp_path / "rec", shapes={"a": (10, 15), "b": (50,)})
+    rec.append(0, 0.1 + 0.01 * rng.standard_normal((12, 200)))
+    run = sweep(
+        "--preset", "per-layer", "--recording", tmp_path / "rec", "--seeds", 2, "--jobs", 1,
+        "--axis", "compression=2,5", "--rows", 2, "--output", tmp_path,
+    )  # fmt: skip
+    assert "per-layer, rec" in run.stdout
+    assert "sketching each layer is better than whole" in run.stdout
+    with Store(tmp_path / "results.sqlite", read_only=True) as store:
+        assert [result.status for result in store.results()] == ["done"] * 16
+
+
+def test_a_task_can_be_swept(tmp_path):
+    run = sweep(
+        "--axis", "compression=1,10", "--task", "digits", "--rounds", 2, "--seeds", 2,
+        "--noise-multiplier", 0.3, "--set", "server_rate=0.5", "--jobs", 1, "--output", tmp_path,
+    )  # fmt: skip
+    assert "accuracy" in run.stdout
+    with Store(tmp_path / "results.sqlite", read_only=True) as store:
+        results = list(store.results())
+    assert len(results) == 4
+    assert {dict(result.cell.options)["server_rate"] for result in results} == {0.5}
+
+
+def test_claims_are_judged_and_axes_of_their_own_refused(tmp_path, monkeypatch):
+    small = [
+        dataclasses.replace(
+            claim, axes={name: values[:: len(values) - 1] for name, values in claim.axes.items()}
+        )
+        for claim in CLAIMS
+    ]
+    monkeypatch.setattr("experiments.sweep_command.CLAIMS", small)
+    run = sweep(
+        "--preset", "claims", "--seeds", 3, "--dim", 1000, "--output", tmp_path, "--jobs", 1
+    )
+    assert run.stdout.count("PASS") + run.stdout.count("FAIL") == 3
+    assert "Larger cohorts need more communication." in run.stdout
+    assert "bring their own" in sweep("--preset", "claims", "--axis", "bits", code=2).output
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_makes_grids_of_means_and_tasks(preset):
+    assert make_grid(SweepRequest(preset=preset)).cells()
+    if preset not in ("thresholding", "per-layer"):
+        assert make_grid(SweepRequest(preset=preset, task="digits")).cells()
+
+
+def test_presets_are_listed():
+    out = sweep("--preset", "list").stdout
+    assert all(name in out for name in (*PRESETS, "claims"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "--axis or --preset says what varies"),
+        (["--axis", "sparsit"], "did you mean 'sparsity'?"),
+        (["--axis", "bits=4,x"], "'x' is not a whole number; write for example bits=10,12,14"),
+        (["--axis", "bits=4.5"], "'4.5' is not a whole number"),
+        (["--axis", "epsilon=1,1"], "has a value twice"),
+        (["--axis", "epsilon=0"], "epsilon=0.0 must be a finite number of more than 0"),
+        (["--axis", "bits", "--bits", "16"], "is an axis and has a fixed value"),
+        (["--axis", "bits", "--rounds", "3"], "rounds=3 does not apply to a mean"),
+        (["--axis", "bits", "--mean", "x", "--task", "digits"], "exclude each other"),
+        (["--axis", "bits", "--recording", "nowhere"], "--recording nowhere does not exist"),
+        (["--axis", "bits", "--decoder", "amq"], "no solver 'amq'"),
+        (["--axis", "bits", "--export", "xls"], "must be csv or parquet"),
+        (["--axis", "bits", "--backend", "dask"], "belong together"),
+        (["--axis", "bits", "--slack", "-1"], "must be a number of at least 0"),
+        (["--axis", "compression", "--task", "digits", "--set", "x"], "must be NAME=VALUE"),
+        (["--axis", "compression", "--task", "digits", "--set", "x=1"], "is no option of training"),
+        (["--preset", "sparsitty"], "did you mean 'sparsity'?"),
+    ],
+)
+def test_bad_requests_are_refused_before_any_work(arguments, words, tmp_path):
+    output = " ".join(
+        sweep(*arguments, "--output", tmp_path, code=2).output.replace("│", " ").split()
+    )
+    assert words in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("experiments.sweep.evaluate", lambda *args: pytest.fail("work was spent"))
+    run = sweep("--axis", "bits", "--output", tmp_path / "file" / "out", code=1)
+    assert "cannot be written to" in run.output
+
+
+def test_axes_are_read_from_text():
+    assert parse_axis("sparsity=5,1e2") == ("sparsity", (5, 100))
+    assert parse_axis("noise-multiplier=0.5") == ("noise_multiplier", (0.5,))
+    for name, axis in AXES.items():
+        assert parse_axis(name) == (name, axis.values)
+
+
+def test_durations_are_written_as_people_do():
+    assert [duration(s) for s in (12, 240, 7500)] == ["12 s", "4 min", "2 h 5 min"]

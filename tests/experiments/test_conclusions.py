@@ -1,0 +1,160 @@
+"""Conclusions and claims, from results made up so that the answer is known."""
+
+import dataclasses
+
+import pytest
+
+from experiments.cells import MeanCell, TaskCell
+from experiments.claims import CLAIMS
+from experiments.conclusions import (
+    allowed_compression,
+    cheapest_messages,
+    conclude,
+    crossing,
+    largest_within_slack,
+    slack_gap,
+)
+from experiments.presets import PRESETS
+from experiments.store import Result
+from experiments.sweep_table import SweepTable
+
+BASE = MeanCell(mean="dense", sparsity=None)
+
+
+def made_up(axes, cells, value, n_seeds=4, spread=0.01):
+    """A table whose cells have the given mean and a spread that pairs over seeds."""
+    results = []
+    for seed in range(n_seeds):
+        for cell in cells:
+            mean = value(cell)
+            noise = spread * (-1) ** seed * (1 + 0.1 * seed)
+            status = "infeasible" if mean is None else "done"
+            metrics = {}
+            if mean is not None:
+                bits = (cell.bits or 16) / (cell.compression or 1)
+                metrics = {cell.metric: mean * (1 + noise), "bits_per_parameter": bits}
+            results.append(Result(dataclasses.replace(cell, seed=seed), status, metrics, ""))
+    return SweepTable(results, axes)
+
+
+def curve(decoder, errors):
+    return {(decoder, s): e for s, e in errors.items()}
+
+
+def sparsity_table(errors):
+    cells = [MeanCell(decoder=decoder, sparsity=s, dim=9999) for decoder, s in errors]
+    return made_up(("sparsity",), cells, lambda cell: errors[cell.decoder, cell.sparsity])
+
+
+def test_the_crossing_point_is_found_between_the_values_around_it():
+    plain = curve("ridge", {10: 1.0, 100: 1.0, 1000: 1.0}) | curve(
+        "linear", dict.fromkeys((10, 100, 1000), 9.0)
+    )
+    sparse = curve("amp", {10: 0.1, 100: 0.5, 1000: 2.0})
+    (line,) = crossing(sparsity_table(plain | sparse), 0.0).lines
+    assert "pay up to nonzero entries s = 100 (amp 0.5, ridge 1)" in line
+    assert "from 1000 on they do not" in line
+    # log(0.5) to log(2) crosses zero half way, in logarithms, between 100 and 1000
+    assert "cross at about 316" in line
+
+
+def test_decoders_that_always_or_never_pay_are_said_to():
+    always = curve("ridge", {10: 1.0, 100: 1.0}) | curve("amp", {10: 0.1, 100: 0.2})
+    assert "the last value tried" in crossing(sparsity_table(always), 0.0).lines[0]
+    never = curve("ridge", {10: 1.0, 100: 1.0}) | curve("amp", {10: 1.1, 100: 1.2})
+    assert "no sparse decoder beats" in crossing(sparsity_table(never), 0.0).lines[0]
+    alone = curve("amp", {10: 1.1, 100: 1.2})
+    assert "needs a plain decoder" in crossing(sparsity_table(alone), 0.0).lines[0]
+
+
+def test_slack_is_a_factor_of_errors_and_a_difference_of_accuracies():
+    gap = slack_gap({0: 3.0, 1: 3.0}, {0: 2.0, 1: 2.0}, 1.0, lower=True)
+    assert gap.mean == pytest.approx(3 - 2 * 2)
+    gap = slack_gap({0: 0.90, 1: 0.90}, {0: 0.95, 1: 0.95}, 0.01, lower=False)
+    assert gap.mean == pytest.approx(0.04)
+
+
+def slack_table(allowed, axis="noise_multiplier"):
+    """Errors double at r = allowed[value] and stay below before."""
+    rates = (1.0, 2.0, 5.0, 10.0)
+    cells = [BASE.with_values(**{axis: v}, compression=r) for v in allowed for r in rates]
+
+    def error(cell):
+        return 1.5 if cell.compression <= allowed[getattr(cell, axis)] else 5.0
+
+    def value(cell):
+        return 1.0 if cell.compression == 1 else error(cell)
+
+    return made_up((axis, "compression"), cells, value)
+
+
+def test_the_largest_compression_within_the_slack_is_found_for_each_noise():
+    table = slack_table({0.3: 1, 1.0: 2, 3.0: 10})
+    found = largest_within_slack(table, "noise_multiplier", 1.0)
+    assert [(row.value, row.compression, row.decided) for row in found] == [
+        (0.3, 1, True),
+        (1.0, 2, True),
+        (3.0, 10, True),
+    ]
+    conclusion = allowed_compression(table, 1.0)
+    assert "noise multiplier z = 1: r = 2" in conclusion.lines
+    assert {"noise_multiplier": 3.0, "compression": 10.0} in conclusion.marked
+
+
+def test_claims_pass_on_the_papers_shapes_and_fail_on_the_opposite():
+    noise, bits, cohort = CLAIMS
+    assert noise.judge(slack_table({0.3: 1, 1.0: 2, 3.0: 10}), 1.0).passed
+    assert not noise.judge(slack_table({0.3: 10, 1.0: 2, 3.0: 1}), 1.0).passed
+    assert not noise.judge(slack_table({0.3: 2, 1.0: 2, 3.0: 2}), 1.0).passed
+    assert not noise.judge(slack_table({0.3: 1, 1.0: 10, 3.0: 5}), 1.0).passed
+    assert cohort.judge(slack_table({25: 10, 50: 5, 100: 1}, "clients"), 1.0).passed
+    assert not cohort.judge(slack_table({25: 1, 50: 5, 100: 10}, "clients"), 1.0).passed
+    assert bits.judge(bits_table(fewest_bits=12, most_compression=10), 1.0).passed
+    assert not bits.judge(bits_table(fewest_bits=4, most_compression=2), 1.0).passed
+
+
+def test_a_claim_that_chance_could_explain_fails():
+    noise = CLAIMS[0]
+    table = slack_table({0.3: 1, 1.0: 2, 3.0: 10})
+    wide = [
+        dataclasses.replace(
+            result, metrics={**result.metrics, "relative_error": 5.0 * 10**result.cell.seed}
+        )
+        for result in table.results
+    ]
+    assert not noise.judge(SweepTable(wide, table.axes), 1.0).passed
+
+
+def bits_table(fewest_bits, most_compression):
+    cells = [BASE.with_values(bits=b, compression=r) for b in (4, 8, 12, 16) for r in (1, 2, 10)]
+
+    def value(cell):
+        if cell.bits == 8 and cell.compression == 10:
+            return None
+        return 1.0 if cell.bits >= fewest_bits and cell.compression <= most_compression else 9.0
+
+    return made_up(("bits", "compression"), cells, value)
+
+
+def test_the_cheapest_message_is_found_by_each_way():
+    found = cheapest_messages(bits_table(12, 10), 1.0)
+    assert found["fewer bits"].bits_per_parameter == 12
+    assert found["fewer coordinates"].bits_per_parameter == 1.6
+    assert found["both"].bits_per_parameter == 1.2
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("kind", ["mean", "task"])
+def test_every_preset_has_something_to_say(preset, kind):
+    wanted = PRESETS[preset]
+    axes = dict(wanted.axes_for(kind))
+    base = wanted.mean if kind == "mean" else TaskCell(compression=1, noise_multiplier=1)
+    cells = [base]
+    for name, values in {**axes, **wanted.variants}.items():
+        cells = [cell.with_values(**{name: value}) for cell in cells for value in values]
+    decoders = wanted.decoders if kind == "mean" else wanted.task_decoders
+    cells = [dataclasses.replace(cell, decoder=d) for cell in cells for d in decoders]
+    table = made_up(tuple(axes), cells, lambda cell: 0.5 + len(cell.decoder) / 100)
+    conclusion = conclude(table, preset)
+    assert conclusion.lines
+    assert all(set(place) == set(axes) for place in conclusion.marked)
