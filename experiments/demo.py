@@ -175,7 +175,7 @@ def _record(
     recording = Recording.create(
         folder,
         task="digits",
-        shapes=tasks.get("digits").build().shapes,
+        shapes=tasks.get("digits").model().shapes,
         clip_norm=fitted.config_.clip_norm,
         seeds={"seed": seed},
         exist_ok=True,
