@@ -138,7 +138,8 @@ def prepare_round(
         truth=truth,
         clip_norm=clip,
         clip_source=source,
-        n_clipped=int(np.count_nonzero(finite > clip)),
+        # unit vectors rounded to 32 bits are not above a clip of 1
+        n_clipped=int(np.count_nonzero(finite > (1 + 1e-6) * clip)),
         n_nonfinite=len(norms) - len(finite),
     )
 
