@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from solvers import Solver
 from solvers import names as solver_names
 from sparse_secagg import PrivacyWarning, SparseSecAgg, plan
 from sparse_secagg.encoders import LinearEncoder, registry
+from sparse_secagg.planner import Plan
 
 __all__ = [
     "CompareConfig",
@@ -46,8 +48,9 @@ __all__ = [
     "run_compare",
 ]
 
-#: Error over that of an unlimited number of bits that is accepted when the bits are chosen.
+#: Noise that rounding may add when the bits are chosen, and bits at which it adds none.
 _BITS_SLACK = 0.02
+_MORE_BITS = 12
 #: Bits of a round without noise, where the planner has no noise to hide the rounding in.
 _BITS_WITHOUT_NOISE = 24
 
@@ -380,15 +383,32 @@ def _choose_bits(
         if setting.noise_multiplier == 0:
             chosen[setting] = config.n_bits or _BITS_WITHOUT_NOISE
             continue
-        chosen[setting] = plan(
+        settled = partial(
+            plan,
             d,
             n,
             epsilon=setting.epsilon or 1.0,
             delta=config.delta,
             noise_multiplier=setting.noise_multiplier,
-            n_bits=config.n_bits,
             compression=setting.compression,
             mechanism="ddg" if config.mechanism == "central" else config.mechanism,
-            error_slack=_BITS_SLACK,
-        ).n_bits
+        )
+        least = settled(n_bits=config.n_bits).n_bits  # raises where that is too few
+        chosen[setting] = config.n_bits or _enough_bits(settled, least)
     return chosen
+
+
+def _enough_bits(settled: Callable[..., Plan], least: int) -> int:
+    """Return the fewest bits at which rounding adds at most 2 % to the noise of the sketch.
+
+    The planner looks at the error of a mean as long as the clip, where much noise hides behind the
+    compression; recorded means are far shorter.
+    """
+
+    def noise(n_bits: int) -> float:
+        made = settled(n_bits=n_bits)
+        return made.sigma**2 + made.gamma**2 / 4
+
+    most = least + _MORE_BITS
+    floor = noise(most)
+    return next(b for b in range(least, most + 1) if noise(b) <= (1 + _BITS_SLACK) * floor)

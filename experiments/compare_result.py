@@ -39,7 +39,8 @@ class CompareConfig:
     mechanism : str
         Noise.
     n_bits : int, optional
-        Bits of a coordinate; by default as many as it takes to lose 2 % at most.
+        Bits of a coordinate; by default as many as it takes for rounding to add 2 % of noise
+        at most.
     clip_norm : float, optional
         Clip of the updates, in place of the recording's.
     draws : int

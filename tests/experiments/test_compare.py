@@ -239,6 +239,18 @@ class TestComparing:
         summary = result.rounds[0].compressibility
         assert summary.layers[1].ranks[0.9] == 1
 
+    def test_chosen_bits_leave_the_noise_as_it_is(self, recording):
+        """The error of the unsketch on noise alone is that of many bits, within a few percent."""
+        errors = {}
+        for n_bits in (None, 30):
+            config = CompareConfig(
+                epsilons=(1.0,), decoders=("linear",), draws=20, rounds=(0,), n_bits=n_bits
+            )
+            errors[n_bits] = run_compare(recording, config).values(None, "linear", "relative_error")
+        ratio = errors[None].mean() / errors[30].mean()
+        # 20 draws of noise in 140 coordinates: 2 % of standard error each, at six of them
+        assert 0.8 < ratio < 1.2
+
     def test_unbiased_decoders_are_known_as_such(self, recording):
         names = default_decoders("count_sketch", recording.shapes)
         config = CompareConfig(epsilons=(50.0,), decoders=names, draws=1, rounds=(0,))
