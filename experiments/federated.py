@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -245,13 +245,13 @@ def run_training(
     if not task.trains:
         from experiments.heavy_hitters import one_round
 
-        return one_round(config, task.load(config.data), record=record, progress=progress)
+        return one_round(config, _load(config.task, config.data), record=record, progress=progress)
     model = task.model()
     # a decoder that does not exist must not cost the loading of the data
     training_decoder(str(config.decoder), debias=bool(config.debias), shapes=model.shapes)
     file = CheckpointFile(None if output is None else Path(output), config)
     state = file.read(model.n_parameters) if resume else file.none(model.n_parameters)
-    data = task.load(config.data)
+    data = _load(config.task, config.data)
     recording = _recording(record, config, model, state)
     last: Round | None = None
     for current in training_rounds(config, model, data, state, jobs=jobs):
@@ -380,6 +380,12 @@ def one_blas_thread() -> Any:
 @cache
 def _controller() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+@lru_cache(maxsize=1)
+def _load(task: str, data: str | None) -> Any:
+    """Return the data of a task; the last is kept, since a sweep trains on it many times."""
+    return tasks.get(task).load(data)
 
 
 def _recording(
