@@ -53,13 +53,34 @@ def crossing(table: SweepTable, slack: float) -> Conclusion:
     lines = []
     encoders = list(dict.fromkeys(result.cell.encoder for result in table.results))
     for encoder in encoders:
-        groups = {}
+        groups, central = {}, {}
         for group in table.groups("decoder").values():
             cell = group[0].cell
             if cell.encoder == encoder:
-                groups[getattr(cell, axis)] = table.samples(group, table.metric)
+                value = getattr(cell, axis)
+                groups[value] = table.samples(group, table.metric)
+                central[value] = group[0].metrics.get("theory_central")
         lines.append(f"{encoder}: {_crossing_of(axis, groups, table.lower_is_better)}")
+        below = _below_central(groups, central)
+        if below is not None:
+            lines.append(
+                f"{encoder}: up to {AXES[axis].label} = {below:g} the best of them errs less than "
+                "a trusted server would without any compression."
+            )
     return Conclusion(tuple(lines))
+
+
+def _below_central(
+    groups: dict[Any, dict[str, dict[int, float]]], central: dict[Any, float | None]
+) -> float | None:
+    """Return the last value, from the smallest on, at which a decoder beats central noise."""
+    last = None
+    for value in sorted(groups):
+        bound = central[value]
+        if bound is None or min(map(_mean, groups[value].values())) >= bound:
+            break
+        last = value
+    return last
 
 
 def _crossing_of(axis: str, groups: dict[Any, dict[str, dict[int, float]]], lower: bool) -> str:
@@ -90,7 +111,7 @@ def _crossing_of(axis: str, groups: dict[Any, dict[str, dict[int, float]]], lowe
     best, rival, gap, error, other = leads[after]
     how = "a tie" if not gap.excludes_zero else "worse"
     place = _interpolate(last, leads[last], after, leads[after])
-    where = f"; the curves cross at about {place:.3g}" if place is not None else ""
+    where = f"; the curves cross at about {float(f'{place:.2g}'):g}" if place is not None else ""
     against = f"{best} {error:.3g}, {rival} {other:.3g}: {how}"
     return f"{text}; from {after:g} on they do not ({against}){where}."
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.axes import Value
-from experiments.cells import Cell, MeanCell, RecordingCell
+from experiments.cells import Cell, MeanCell, RecordingCell, TaskCell
 
 __all__ = ["PRESETS", "Preset", "get_preset"]
 
@@ -83,6 +83,8 @@ _NOISY = MeanCell(mean="dense", dim=5000, clients=50, noise_multiplier=1.0, bits
 _RATES = (1, 2, 5, 10, 20, 50, 100)
 #: The cohort whose total message the others keep, and its compression.
 _COHORT, _COHORT_COMPRESSION = 50, 2.0
+#: Tasks with the same task for a model of a tenth of the parameters.
+SMALL_MODELS = {"mnist": "mnist-small"}
 #: Length of the sketch in "model-size".
 _EQUAL_LENGTH = 500
 
@@ -95,15 +97,18 @@ def _fixed_total_message(cell: Cell) -> Cell:
 
 
 def _equal_message(cell: Cell) -> Cell:
+    """Keep the length of the sketch: r follows d, or the size of the task's model."""
     if isinstance(cell, MeanCell):
         return cell.with_values(compression=cell.dim / _EQUAL_LENGTH)
+    if isinstance(cell, TaskCell) and cell.task in SMALL_MODELS.values():
+        return cell.with_values(compression=max(1.0, (cell.compression or 1.0) / 10))
     return cell
 
 
 PRESETS: dict[str, Preset] = {
     "sparsity": Preset(
         "Up to how many nonzeros do sparse decoders pay?",
-        axes={"sparsity": (5, 10, 20, 50, 100, 200, 500, 1000, 2000)},
+        axes={"sparsity": (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)},
         recording_axes={"compression": (2, 5, 10, 20, 50)},
         task_axes={"compression": (2, 5, 10, 20, 50)},
         mean=MeanCell(dim=5000, clients=500, compression=5, noise_multiplier=1.0),
@@ -160,10 +165,10 @@ PRESETS: dict[str, Preset] = {
         variants={"layers": ("whole", "separate")},
     ),
     "model-size": Preset(
-        "What does a larger model cost at the same length of message?",
+        "Is a large model, compressed, better than a small one with messages as long?",
         axes={"dim": (500, 1000, 2500, 5000, 10_000)},
         recording_axes={"compression": _RATES},
-        task_axes={"compression": (1, 2, 5, 10)},
+        task_axes={"compression": (10, 50, 100)},
         mean=MeanCell(mean="power_law", clients=500),
         decoders=("linear", "lasso", "amp"),
         adjust=_equal_message,

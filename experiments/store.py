@@ -257,6 +257,7 @@ def _lock(path: str, of: str) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
     try:
+        connection.execute("PRAGMA journal_mode = MEMORY")  # leaves no second file behind
         connection.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         connection.close()

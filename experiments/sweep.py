@@ -196,9 +196,23 @@ def run_sweep(
 
 
 def missing_draws(grid: Grid, store: Store) -> list[list[Cell]]:
-    """Return the cells without a result, those of one draw together."""
+    """Return the cells without a result, those of one draw together, in the order to run them.
+
+    Seed after seed, and the dearest of a seed first, so that no worker is left with a long draw
+    when the others are done.
+    """
     have = store.keys()
-    return group_draws(cell for cell in grid.cells() if cell.key() not in have)
+    draws = group_draws(cell for cell in grid.cells() if cell.key() not in have)
+    seeds = {seed: k for k, seed in enumerate(grid.seed_list)}
+    return sorted(draws, key=lambda draw: (seeds[draw[0].seed], -_cost(draw[0])))
+
+
+def _cost(cell: Cell) -> float:
+    """Return multiplications of the clients' sketches, roughly; equal for training runs."""
+    if not isinstance(cell, MeanCell) or cell.compression is None:
+        return 0.0
+    entries = cell.dim / cell.compression if cell.encoder == "gaussian" else cell.rows or 1
+    return float((cell.clients or 1) * cell.dim * entries)
 
 
 def group_draws(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -208,6 +222,10 @@ def group_draws(cells: Iterable[Cell]) -> list[list[Cell]]:
         key = cell.key() if isinstance(cell, TaskCell) else cell.draw_key()
         groups.setdefault(key, []).append(cell)
     return list(groups.values())
+
+
+#: Encoders, mechanisms and decoders whose kernels this process has compiled.
+_warm: set[tuple[str, str, str]] = set()
 
 
 def warm_kernels(draws: Sequence[Sequence[Cell]]) -> None:
@@ -230,8 +248,9 @@ def warm_kernels(draws: Sequence[Sequence[Cell]]) -> None:
         for cell in draw
         if not isinstance(cell, TaskCell)
     }
-    for group in group_draws(small.values()):
+    for group in group_draws(cell for choice, cell in small.items() if choice not in _warm):
         evaluate(group)
+    _warm.update(small)
 
 
 def estimate_seconds(draws: Sequence[Sequence[Cell]], inputs: Inputs) -> float:

@@ -18,7 +18,7 @@ from experiments.cells import Cell, MeanCell, RecordingCell, TaskCell
 from experiments.claims import CLAIMS, Verdict
 from experiments.conclusions import SLACK, conclude
 from experiments.evaluation import Inputs
-from experiments.presets import PRESETS, Preset, get_preset
+from experiments.presets import PRESETS, SMALL_MODELS, Preset, get_preset
 from experiments.recorded_rounds import recorded_cell
 from experiments.report import Section, write_report
 from experiments.store import Store
@@ -115,10 +115,22 @@ def make_grid(request: SweepRequest) -> Grid:
         mechanisms=tuple(request.mechanisms),
         decoders=tuple(request.decoders) or several,
         seeds=tuple(range(request.first_seed, request.first_seed + seeds)),
-        variants=preset.variants,
+        variants=_variants(request, preset),
         inputs=inputs,
         adjust=preset.adjust,
     )
+
+
+def _variants(request: SweepRequest, preset: Preset) -> dict[str, Sequence[str]]:
+    variants = dict(preset.variants)
+    if request.preset == "model-size" and request.task is not None:
+        if request.task not in SMALL_MODELS:
+            raise ValueError(
+                f"--task {request.task} has no smaller model to compare with; there are: "
+                f"{', '.join(SMALL_MODELS)}."
+            )
+        variants["task"] = (request.task, SMALL_MODELS[request.task])
+    return variants
 
 
 def _base(request: SweepRequest, preset: Preset, kind: str, fixed: dict[str, Any]) -> Cell:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from experiments.axes import AXES
 from experiments.claims import Verdict
+from experiments.statistics import Winner
 from experiments.store import Result
 from experiments.sweep_table import Summary, SweepTable
 
@@ -133,7 +135,10 @@ def show_table(
 ) -> None:
     """Print mean and interval of every setting: decoders side by side, or a matrix of two axes."""
     if len(table.axes) == 1:
-        console.print(summary_table(table, title))
+        full = summary_table(table, title)
+        fits = console.measure(full, options=console.options.update(width=1000)).maximum
+        for shown in [full] if fits <= console.width else compact_tables(table, title):
+            console.print(shown)
     else:
         for matrix in matrices(table, title, marked):
             console.print(matrix)
@@ -145,35 +150,79 @@ def show_table(
 
 def summary_table(table: SweepTable, title: str) -> Table:
     """Return one line for each setting and one column for each decoder."""
-    decoders = list(dict.fromkeys(result.cell.decoder for result in table.results))
     names = [name for name in table.varying if name != "decoder"]
-    n_seeds = len({result.cell.seed for result in table.results})
     shown = Table(
         title=f"{title}: {table.metric.replace('_', ' ')}, mean and 95 % interval of "
-        f"{n_seeds} seed(s)",
+        f"{_seeds(table)} seed(s)",
         title_justify="left",
     )
     for name in names:
         label = AXES[name].label if name in AXES else name
         shown.add_column(label, justify="right" if name in AXES else "left")
+    decoders = _decoders(table)
     for decoder in decoders:
         shown.add_column(decoder, justify="right")
     if len(decoders) > 1:
         shown.add_column("winner")
-    winners = {tuple(row.setting.values()): row.winner for row in table.winners()}
-    lines: dict[tuple[Any, ...], dict[str, str]] = {}
-    for row in table.summary():
-        place = tuple(row.setting[name] for name in names)
-        decoder = row.setting.get("decoder", decoders[0])
-        text = str(row.interval) if row.interval is not None else row.status
-        lines.setdefault(place, {})[decoder] = text
-    for place, texts in lines.items():
-        winner = winners.get(place)
-        cells = [texts.get(decoder, "") for decoder in decoders]
+    for place, cells, winner in _lines(table, names):
+        texts = [str(row.interval or row.status) if row else "" for row in cells]
         if len(decoders) > 1:
-            cells.append("" if winner is None else str(winner))
-        shown.add_row(*map(value_text, place), *cells)
+            texts.append("" if winner is None else str(winner))
+        shown.add_row(*map(value_text, place), *texts)
     return shown
+
+
+def compact_tables(table: SweepTable, title: str) -> Iterator[Table]:
+    """Yield the same for a narrow terminal: a table for each encoder, without intervals."""
+    names = [name for name in table.varying if name not in ("decoder", "encoder")]
+    decoders = _decoders(table)
+    for encoder in dict.fromkeys(result.cell.encoder for result in table.results):
+        shown = Table(
+            title=f"{title}, {encoder}: {table.metric.replace('_', ' ')}, mean of {_seeds(table)} "
+            "seed(s); ≈ others within chance",
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+        )
+        for heading in (*names, *decoders):
+            shown.add_column(heading, justify="right")
+        if len(decoders) > 1:
+            shown.add_column("winner")
+        for place, cells, winner in _lines(table, ["encoder", *names]):
+            if place[0] != encoder:
+                continue
+            texts = [f"{row.interval.mean:.2g}" if row and row.interval else "–" for row in cells]
+            if len(decoders) > 1 and winner is not None:
+                texts.append(winner.best + (" ≈" if winner.tied else ""))
+            shown.add_row(*map(value_text, place[1:]), *texts)
+        yield shown
+
+
+def _decoders(table: SweepTable) -> list[str]:
+    return list(dict.fromkeys(result.cell.decoder for result in table.results))
+
+
+def _seeds(table: SweepTable) -> int:
+    return len({result.cell.seed for result in table.results})
+
+
+def _lines(
+    table: SweepTable, names: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], list[Summary | None], Winner | None]]:
+    """Yield the settings of ``names``, the rows of all decoders there, and who won."""
+    decoders = _decoders(table)
+    fixed = table.fixed
+
+    def place(setting: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(setting.get(name, fixed.get(name)) for name in names)
+
+    winners = {place(row.setting): row.winner for row in table.winners()}
+    lines: dict[tuple[Any, ...], dict[str, Summary]] = {}
+    for row in table.summary():
+        decoder = row.setting.get("decoder", decoders[0])
+        lines.setdefault(place(row.setting), {})[decoder] = row
+    for where, found in lines.items():
+        yield where, [found.get(decoder) for decoder in decoders], winners.get(where)
 
 
 def matrices(

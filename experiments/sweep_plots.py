@@ -72,7 +72,7 @@ def _curves(table: SweepTable, metric: str) -> Figure:
     (axis,) = table.axes
     rows = [row for row in table.summary(metric) if row.interval is not None]
     panels = _panels(rows, ("encoder", "mechanism"))
-    variants = [name for name in ("layers",) if name in table.varying]
+    variants = [name for name in ("layers", "task") if name in table.varying]
     figure, axes = _grid(max(len(panels), 1), 5.2, 4.2)
     logarithmic = metric in ("relative_error", "squared_error")
     names = list(dict.fromkeys(_series(row, variants) for row in rows))
@@ -141,7 +141,7 @@ def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: SweepTable) 
             continue
         x, y = _prediction(axis, rows, name)
         if len(x):
-            panel.plot(x, y, line, color="0.35", linewidth=1.2, label=label, zorder=1)
+            panel.plot(x, y, line, color="0.2", linewidth=1.3, label=label, zorder=4)
     dense = getattr(table.results[0].cell, "mean", "") == "dense"
     bounds = [("theory_support", "lower bound: least squares on the support", sparse)]
     bounds.append(("theory_bits", "lower bound: so few bits, worst mean", dense))
