@@ -86,7 +86,7 @@ def plan(
     typer.echo(made.to_json() if as_json else made.explain())
 
 
-@app.command()
+@app.command(cls=ManyValues)
 def sweep(
     preset: Annotated[
         str | None, typer.Option(help="A ready-made sweep; 'list' names them.")
@@ -94,7 +94,7 @@ def sweep(
     axis: Annotated[
         list[str] | None,
         typer.Option(
-            help="What varies, NAME or NAME=V1,V2,…; once or twice. Names: sparsity, compression, "
+            help="What varies, NAME or NAME=V1,V2,…; one or two. Names: sparsity, compression, "
             "bits, clients, epsilon, noise_multiplier, dim, rows, threshold, rounds."
         ),
     ] = None,
@@ -113,7 +113,7 @@ def sweep(
     task: Annotated[
         str | None, typer.Option(help="Train: a cell is a training run, measured by its accuracy.")
     ] = None,
-    encoder: Annotated[list[str] | None, typer.Option(help="Encoders, one an option.")] = None,
+    encoder: Annotated[list[str] | None, typer.Option(help="Encoders, one or several.")] = None,
     mechanism: Annotated[list[str] | None, typer.Option(help="Mechanisms.")] = None,
     decoder: Annotated[
         list[str] | None, typer.Option(help="Decoders, as 'lasso' or 'amp:low_rank,debias'.")

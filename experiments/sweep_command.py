@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from joblib import effective_n_jobs
 from rich.console import Console
 
 from experiments.axes import AXES, Value, parse_axis
@@ -190,10 +191,11 @@ def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str,
     for cell in cells:
         console.print(", ".join(f"{name}={getattr(cell, name)}" for name in names), highlight=False)
     seconds = estimate_seconds(draws, grid.inputs)
-    wall = seconds / max(jobs, 1)
+    jobs = effective_n_jobs(jobs)
+    wall = seconds / jobs
     console.print(
         f"{total} cells, {total - len(cells)} of them done before; {len(cells)} to run in "
-        f"{len(draws)} draws: about {duration(wall)} with {max(jobs, 1)} job(s), from a probe.",
+        f"{len(draws)} draws: about {duration(wall)} with {jobs} job(s), from a probe.",
         highlight=False,
     )
     return {

@@ -42,6 +42,14 @@ def test_a_sweep_prints_a_table_and_writes_pictures_a_report_and_results(tmp_pat
     assert "8 of 8 cells were done before" in again.stdout
 
 
+def test_axes_and_decoders_may_follow_one_option(tmp_path):
+    run = sweep(
+        "--axis", "compression=2,4", "bits=14,16", "--decoder", "linear", "ridge", "--seeds", 2,
+        "--dim", "200", "--clients", "10", "--rows", "5", "--output", tmp_path, "--dry-run",
+    )  # fmt: skip
+    assert "16 cells" in run.stdout
+
+
 def test_json_goes_to_stdout_and_nothing_else(tmp_path):
     run = sweep("--axis", "bits=3,16", *SMALL, "--seeds", 2, "--output", tmp_path, "--json")
     found = json.loads(run.stdout)
