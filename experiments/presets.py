@@ -83,8 +83,8 @@ _NOISY = MeanCell(mean="dense", dim=5000, clients=50, noise_multiplier=1.0, bits
 _RATES = (1, 2, 5, 10, 20, 50, 100)
 #: The cohort whose total message the others keep, and its compression.
 _COHORT, _COHORT_COMPRESSION = 50, 2.0
-#: Tasks with the same task for a model of a tenth of the parameters.
-SMALL_MODELS = {"mnist": "mnist-small"}
+#: Tasks with a smaller model of the same data, and how many times smaller it is, about.
+SMALL_MODELS = {"mnist": ("mnist-small", 10.0), "emnist-cnn": ("emnist-dense", 5.0)}
 #: Length of the sketch in "model-size".
 _EQUAL_LENGTH = 500
 
@@ -100,8 +100,9 @@ def _equal_message(cell: Cell) -> Cell:
     """Keep the length of the sketch: r follows d, or the size of the task's model."""
     if isinstance(cell, MeanCell):
         return cell.with_values(compression=cell.dim / _EQUAL_LENGTH)
-    if isinstance(cell, TaskCell) and cell.task in SMALL_MODELS.values():
-        return cell.with_values(compression=max(1.0, (cell.compression or 1.0) / 10))
+    if isinstance(cell, TaskCell):
+        smaller = dict(SMALL_MODELS.values()).get(cell.task, 1.0)
+        return cell.with_values(compression=max(1.0, (cell.compression or 1.0) / smaller))
     return cell
 
 

@@ -130,7 +130,7 @@ def _variants(request: SweepRequest, preset: Preset) -> dict[str, Sequence[str]]
                 f"--task {request.task} has no smaller model to compare with; there are: "
                 f"{', '.join(SMALL_MODELS)}."
             )
-        variants["task"] = (request.task, SMALL_MODELS[request.task])
+        variants["task"] = (request.task, SMALL_MODELS[request.task][0])
     return variants
 
 

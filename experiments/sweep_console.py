@@ -182,7 +182,7 @@ def compact_tables(table: SweepTable, title: str) -> Iterator[Table]:
             "seed(s); ≈ others within chance",
             title_justify="left",
             box=SIMPLE_HEAD,
-            pad_edge=False,
+            padding=0,
         )
         for heading in (*names, *decoders):
             shown.add_column(heading, justify="right")
@@ -191,11 +191,19 @@ def compact_tables(table: SweepTable, title: str) -> Iterator[Table]:
         for place, cells, winner in _lines(table, ["encoder", *names]):
             if place[0] != encoder:
                 continue
-            texts = [f"{row.interval.mean:.2g}" if row and row.interval else "–" for row in cells]
+            texts = [_brief(row.interval.mean) if row and row.interval else "–" for row in cells]
             if len(decoders) > 1 and winner is not None:
                 texts.append(winner.best + (" ≈" if winner.tied else ""))
             shown.add_row(*map(value_text, place[1:]), *texts)
         yield shown
+
+
+def _brief(value: float) -> str:
+    """Return two digits, as 0.81, 5.4 or 3e-4."""
+    if abs(value) >= 0.01 or not value:
+        return f"{value:.2g}"
+    digits, _, power = f"{value:.0e}".partition("e")
+    return f"{digits}e{int(power)}"
 
 
 def _decoders(table: SweepTable) -> list[str]:
