@@ -8,13 +8,11 @@ simulated: results are repeatable, and not private.
 from __future__ import annotations
 
 import contextlib
-import math
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import numpy as np
 from rich.console import Console
 from sklearn.exceptions import ConvergenceWarning
 
+from experiments.compare_checks import choose_bits, positions, settings
 from experiments.compare_result import (
     CompareConfig,
     CompareResult,
@@ -36,9 +35,8 @@ from experiments.recording import Recording
 from experiments.recording_format import check_clip_norm
 from solvers import Solver
 from solvers import names as solver_names
-from sparse_secagg import PrivacyWarning, SparseSecAgg, plan
+from sparse_secagg import PrivacyWarning, SparseSecAgg
 from sparse_secagg.encoders import LinearEncoder, registry
-from sparse_secagg.planner import Plan
 
 __all__ = [
     "CompareConfig",
@@ -47,12 +45,6 @@ __all__ = [
     "default_decoders",
     "run_compare",
 ]
-
-#: Noise that rounding may add when the bits are chosen, and bits at which it adds none.
-_BITS_SLACK = 0.02
-_MORE_BITS = 12
-#: Bits of a round without noise, where the planner has no noise to hide the rounding in.
-_BITS_WITHOUT_NOISE = 24
 
 
 def default_decoders(encoder: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
@@ -155,16 +147,16 @@ def run_compare(
         Called as ``progress(done, total, description)``.
     """
     config = config or CompareConfig()
-    positions = _positions(recording, config)
-    settings = _settings(config)
+    where = positions(recording, config)
+    chosen = settings(config)
     shapes = recording.shapes
     names = _names(config, shapes)
     solvers = {name: parse_decoder(name, shapes or None) for name in names}
     check_clip_norm(config.clip_norm)
-    n_bits = _choose_bits(recording, positions, settings, config)
+    n_bits = choose_bits(recording, where, chosen, config)
     for name, solver in solvers.items():
         _compile(name, solver, config)  # a decoder that this encoder does not suit says so here
-    total = len(positions) * (1 + len(settings) * config.draws)
+    total = len(where) * (1 + len(chosen) * config.draws)
     done = 0
 
     def step(description: str) -> None:
@@ -174,14 +166,14 @@ def run_compare(
             progress(done, total, description)
 
     summaries, outcomes = [], []
-    for k in positions:
+    for k in where:
         number = recording.rounds[k]
         data = prepare_round(number, recording[k], recording.clip_norm(k), config.clip_norm)
         summaries.append(_summarise(data, shapes))
         step(f"round {number}: read")
         cells = [
             _Cell(config, setting, n_bits[setting], draw, _seed(config.seed, number, draw))
-            for setting in settings
+            for setting in chosen
             for draw in range(config.draws)
         ]
         for found in _each(cells, data, solvers, shapes, jobs):
@@ -191,7 +183,7 @@ def run_compare(
         recording=str(recording.path),
         task=recording.metadata.task,
         config=config,
-        settings=settings,
+        settings=chosen,
         decoders={name: not solver.biased for name, solver in solvers.items()},
         n_bits=n_bits,
         rounds=summaries,
@@ -335,80 +327,3 @@ def _names(config: CompareConfig, shapes: Mapping[str, tuple[int, ...]]) -> tupl
         every = [name for name in solver_names() if name not in ("working_set", "median")]
         names = (*(name for name in names if name != "all"), *usual, *every)
     return tuple(dict.fromkeys(names))
-
-
-# --- checking before work is done ---------------------------------------------------------
-
-
-def _positions(recording: Recording, config: CompareConfig) -> list[int]:
-    if len(recording) == 0:
-        raise ValueError(f"{recording.path} holds no rounds; there is nothing to compare.")
-    if config.rounds is None:
-        return list(range(len(recording)))
-    missing = sorted(set(config.rounds) - set(recording.rounds))
-    if missing:
-        raise ValueError(
-            f"round {missing[0]} is not in {recording.path}, which holds "
-            f"{len(recording)} rounds from {recording.rounds[0]} to {recording.rounds[-1]}."
-        )
-    return [recording.rounds.index(number) for number in config.rounds]
-
-
-def _settings(config: CompareConfig) -> list[Setting]:
-    for name, values, least in [
-        ("compression", config.compressions, 1.0),
-        ("epsilon", config.epsilons, 0.0),
-        ("noise_multiplier", config.noise_multipliers, 0.0),
-    ]:
-        for value in values:
-            if not (math.isfinite(value) and value >= least) or (name == "epsilon" and value == 0):
-                raise ValueError(f"{name}={value} must be a finite number of at least {least:g}.")
-    for name, value in [("draws", config.draws), ("top", config.top)]:
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1.")
-    noises: list[tuple[float | None, float | None]] = [(e, None) for e in config.epsilons]
-    if config.noise_multipliers:
-        noises = [(None, z) for z in config.noise_multipliers]
-    return [Setting(r, e, z) for r in dict.fromkeys(config.compressions) for e, z in noises]
-
-
-def _choose_bits(
-    recording: Recording, positions: list[int], settings: list[Setting], config: CompareConfig
-) -> dict[Setting, int]:
-    """Return the bits of each setting; raise if given ones cannot hold the largest round."""
-    n = max(recording.entries[k].n for k in positions)
-    d = recording.entries[0].d
-    chosen = {}
-    for setting in settings:
-        if setting.noise_multiplier == 0:
-            chosen[setting] = config.n_bits or _BITS_WITHOUT_NOISE
-            continue
-        settled = partial(
-            plan,
-            d,
-            n,
-            epsilon=setting.epsilon or 1.0,
-            delta=config.delta,
-            noise_multiplier=setting.noise_multiplier,
-            compression=setting.compression,
-            mechanism="ddg" if config.mechanism == "central" else config.mechanism,
-        )
-        least = settled(n_bits=config.n_bits).n_bits  # raises where that is too few
-        chosen[setting] = config.n_bits or _enough_bits(settled, least)
-    return chosen
-
-
-def _enough_bits(settled: Callable[..., Plan], least: int) -> int:
-    """Return the fewest bits at which rounding adds at most 2 % to the noise of the sketch.
-
-    The planner looks at the error of a mean as long as the clip, where much noise hides behind the
-    compression; recorded means are far shorter.
-    """
-
-    def noise(n_bits: int) -> float:
-        made = settled(n_bits=n_bits)
-        return made.sigma**2 + made.gamma**2 / 4
-
-    most = least + _MORE_BITS
-    floor = noise(most)
-    return next(b for b in range(least, most + 1) if noise(b) <= (1 + _BITS_SLACK) * floor)
