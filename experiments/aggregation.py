@@ -36,11 +36,9 @@ from sparse_secagg.mechanisms import DiscreteGaussian, IntegerMechanism, Mechani
 
 if TYPE_CHECKING:
     from experiments.checkpoints import TrainingState
-    from experiments.federated import TrainingConfig
+    from experiments.training_config import TrainingConfig
 
-__all__ = ["ENCODERS", "Aggregator", "PrivacySpent", "training_decoder"]
-
-ENCODERS = ("count_sketch", "gaussian", "hadamard", "identity")
+__all__ = ["Aggregator", "PrivacySpent", "training_decoder"]
 
 #: Where adaptive clipping starts and what it follows: the paper's choice.
 _ADAPTIVE_START = 0.1
@@ -114,11 +112,12 @@ class Aggregator:
         self.adaptive = config.clip_norm == "adaptive"
         self.clip_norm = _ADAPTIVE_START if self.adaptive else float(config.clip_norm)  # type: ignore[arg-type]
         self.encoder = self._make_encoder(architecture.slices)
+        # unsketched there is nothing to decode: one run is the baseline of every decoder
         self.decoder = training_decoder(
-            config.decoder, debias=bool(config.debias), shapes=architecture.shapes
+            "linear" if config.compression == 1 else config.decoder,
+            debias=bool(config.debias),
+            shapes=architecture.shapes,
         )
-        if config.decoder == "median" and self.is_identity:
-            self.decoder = parse_decoder("linear")  # the median over a single row
         self.noise_multiplier = self._noise_multiplier()
         self.ledger = Ledger(config.delta)
         self.randomness = ClientRandomness(config.seed)

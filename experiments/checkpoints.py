@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from experiments.federated import RoundRecord, TrainingConfig
+    from experiments.federated import RoundRecord
+    from experiments.training_config import TrainingConfig
 
 __all__ = ["CheckpointError", "CheckpointFile", "TrainingState"]
 

@@ -11,11 +11,10 @@ exactly the weights it would have reached.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,99 +25,15 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from experiments import tasks
-from experiments.aggregation import ENCODERS, Aggregator, PrivacySpent, training_decoder
+from experiments.aggregation import Aggregator, PrivacySpent, training_decoder
 from experiments.checkpoints import CheckpointFile, TrainingState
 from experiments.datasets import ClientData
 from experiments.models import Model
 from experiments.recording import Recording
 from experiments.seeds import ClientRandomness
-from sparse_secagg import mechanisms
+from experiments.training_config import TrainingConfig
 
 __all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """Everything that the weights at the end depend on; what is None is left to the task.
-
-    Attributes
-    ----------
-    task : str
-        One of ``tasks.names()``.
-    rounds, clients : int
-        Rounds, and clients in each, drawn without replacement.
-    noise_multiplier, epsilon : float
-        Noise of each round as z, or the ε of **all rounds together** against the server; at most
-        one of them. Neither: what the task says, which for training is no noise at all.
-    delta : float
-        δ of every ε.
-    compression : float
-        r = d/m; 1 sends the update itself, unsketched.
-    n_bits : int
-        Bits of a coordinate of a message.
-    encoder, mechanism, decoder : str
-        Parts of the pipeline; the decoder as in :func:`experiments.decoders.parse_decoder`.
-    n_rows : int
-        Rows of a count sketch.
-    debias : bool
-        Ask decoders that can for their unbiased estimate, unless the decoder's text says which.
-        The default in training, where what a biased decoder loses is lost again in every round.
-    clip_norm : float or "adaptive"
-        ℓ₂ clip of an update; "adaptive" follows the median of the norms, from 0.1.
-    client_rate, batch_size, server_rate, momentum : float, int
-        Of the two optimisers.
-    layers : {"whole", "separate"}
-        Sketch the update as one vector, or each layer by itself with its share of the clip.
-    threshold : float
-        Share of the sketch's entries, the smallest, that is set to zero and added back in the next
-        round; the sketch then stays the same in all rounds. An experiment: it is biased.
-    seed : int
-        Cohorts, initial weights, batches, sketches and, unless ``private_noise``, the noise.
-    private_noise : bool
-        Draw the noise from the operating system. Then the released model is as private as the
-        ledger says, and a run cannot be repeated.
-    data : str
-        Folder or file of the task's data; default: SPARSE_SECAGG_DATA.
-    """
-
-    task: str
-    rounds: int | None = None
-    clients: int | None = None
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
-    delta: float = 1e-5
-    compression: float | None = None
-    n_bits: int | None = None
-    encoder: str = "count_sketch"
-    n_rows: int | None = None
-    mechanism: str = "ddg"
-    decoder: str | None = None
-    debias: bool | None = None
-    clip_norm: float | str | None = None
-    client_rate: float | None = None
-    batch_size: int | None = None
-    server_rate: float | None = None
-    momentum: float | None = None
-    layers: str = "whole"
-    threshold: float = 0.0
-    seed: int = 0
-    private_noise: bool = False
-    data: str | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.data, os.PathLike):
-            object.__setattr__(self, "data", str(self.data))
-        _check(self)
-
-    def resolved(self) -> TrainingConfig:
-        """Return the configuration with the task's own values where they were left open."""
-        settings = vars(tasks.get(self.task).settings)
-        left = {name: value for name, value in settings.items() if getattr(self, name) is None}
-        if self.noise_multiplier is not None:
-            left.pop("epsilon", None)
-        elif self.epsilon is None and left["epsilon"] is None:
-            left["noise_multiplier"] = 0.0
-        return replace(self, **left)
 
 
 @dataclass(frozen=True)
@@ -401,7 +316,7 @@ def _recording(
         task=config.task,
         model=model.architecture.name,
         shapes=model.shapes,
-        clip_norm=config.clip_norm if isinstance(config.clip_norm, float) else None,
+        clip_norm=None if isinstance(config.clip_norm, str) else config.clip_norm,
         seeds={"training": config.seed},
         exist_ok=state.rounds > 0,
     )
@@ -427,58 +342,3 @@ def _result(
         unconverged=state.unconverged,
         not_private=not config.private_noise or config.noise_multiplier == 0,
     )
-
-
-def _check(config: TrainingConfig) -> None:
-    """Raise ValueError for what no run could use, before any work."""
-    if not tasks.get(config.task).trains and config.rounds not in (None, 1):
-        raise ValueError(
-            f"rounds={config.rounds}: task={config.task!r} trains nothing and takes one round."
-        )
-    if not 0 <= config.threshold < 1:
-        raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
-    for name, choices in (
-        ("encoder", ENCODERS),
-        ("mechanism", mechanisms.names()),
-        ("layers", ("whole", "separate")),
-    ):
-        if getattr(config, name) not in choices:
-            raise ValueError(
-                f"{name}={getattr(config, name)!r} is not known; choose one of "
-                f"{', '.join(choices)}."
-            )
-    if config.epsilon is not None and config.noise_multiplier is not None:
-        raise ValueError(
-            f"epsilon={config.epsilon} and noise_multiplier={config.noise_multiplier} both set the "
-            "noise; give one of them."
-        )
-    for name in ("rounds", "clients", "n_bits", "n_rows", "batch_size"):
-        value = getattr(config, name)
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"{name}={value!r} must be an integer, at least 1.")
-    if not (isinstance(config.seed, int) and config.seed >= 0):
-        raise ValueError(f"seed={config.seed!r} must be an integer, at least 0.")
-    for name, least, inclusive in (
-        ("noise_multiplier", 0.0, True),
-        ("epsilon", 0.0, False),
-        ("compression", 1.0, True),
-        ("client_rate", 0.0, False),
-        ("server_rate", 0.0, False),
-        ("momentum", 0.0, True),
-    ):
-        value = getattr(config, name)
-        if value is None:
-            continue
-        if not (math.isfinite(value) and (value > least or (inclusive and value == least))):
-            sign = "at least" if inclusive else "above"
-            raise ValueError(f"{name}={value!r} must be a finite number, {sign} {least:g}.")
-    if config.momentum is not None and config.momentum >= 1:
-        raise ValueError(f"momentum={config.momentum} must be below 1; the usual choice is 0.9.")
-    clip = config.clip_norm
-    if isinstance(clip, str):
-        if clip != "adaptive":
-            raise ValueError(f"clip_norm={clip!r} must be a positive number or 'adaptive'.")
-    elif clip is not None and not (clip > 0 and math.isfinite(clip)):
-        raise ValueError(f"clip_norm={clip!r} must be a positive number or 'adaptive'.")
-    if not 0 < config.delta < 1:
-        raise ValueError(f"delta={config.delta} must lie strictly between 0 and 1.")

@@ -24,7 +24,7 @@ from experiments.recording import Recording
 from experiments.seeds import ClientRandomness
 
 if TYPE_CHECKING:
-    from experiments.federated import TrainingConfig
+    from experiments.training_config import TrainingConfig
 
 __all__ = ["N_TOP", "HeavyHittersResult", "hits", "one_round"]
 

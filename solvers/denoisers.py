@@ -249,8 +249,13 @@ def _learn_weights(number: NDArray, log_densities: NDArray) -> NDArray:
 def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) -> NDArray:
     """Minimise the quadratic model of Σ w − Σ share·log(densities @ w) over w ≥ 0."""
     hessian = (ratio * share[:, None]).T @ ratio
-    hessian[np.diag_indices(len(w))] += 1e-10
-    factor = np.linalg.cholesky(hessian).T
+    diagonal = np.diag_indices(len(w))
+    hessian[diagonal] += 1e-10
+    try:
+        factor = np.linalg.cholesky(hessian).T
+    except np.linalg.LinAlgError:  # entries so large that rounding outweighs the ridge
+        hessian[diagonal] += 1e-12 * np.trace(hessian)
+        factor = np.linalg.cholesky(hessian).T
     goal = np.linalg.solve(factor.T, hessian @ w + pull - 1.0)
     return scipy.optimize.nnls(factor, goal, maxiter=30 * len(w))[0]
 

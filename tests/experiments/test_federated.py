@@ -245,10 +245,18 @@ def test_a_client_with_nan_counts_as_zero():
 @pytest.mark.parametrize(
     "decoder", ["linear", "median", "lasso", "amp", "amp:debias=False", "amp:low_rank"]
 )
-@pytest.mark.parametrize("compression", [1, 20])
-def test_every_decoder_runs(decoder, compression):
-    result = run_training(replace(SMALL, rounds=2, decoder=decoder, compression=compression))
+def test_every_decoder_runs(decoder):
+    result = run_training(replace(SMALL, rounds=2, decoder=decoder, compression=20))
     assert np.isfinite(result.weights).all()
+
+
+def test_without_a_sketch_all_decoders_are_the_same_baseline():
+    first, *others = (
+        run_training(replace(SMALL, rounds=2, compression=1, decoder=decoder)).weights
+        for decoder in ("linear", "median", "amp:debias=False")
+    )
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 @pytest.mark.parametrize("encoder", ["gaussian", "hadamard", "identity"])

@@ -259,3 +259,11 @@ def test_blocks_denoise_their_own_slices():
 def test_errors_say_what_to_change(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_weights_are_learnt_where_rounding_makes_the_hessian_singular():
+    """Scales that the data cannot tell apart, and a mixture that is tiny where they matter."""
+    ratio = np.full((10, 3), 1e7)
+    target = denoisers._newton_target(np.full(3, 1 / 3), ratio, np.full(10, 0.1), np.full(3, 1e7))
+    assert np.isfinite(target).all()
+    assert (target >= 0).all()
