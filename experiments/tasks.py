@@ -242,7 +242,9 @@ _TASKS = {
             "next-word",
             "next word of Stack Exchange or of Python's documentation, LSTM of 365,588 parameters "
             "(PyTorch)",
-            Settings(rounds=50, clients=50, client_rate=0.3, server_rate=1.0, n_bits=18),
+            Settings(
+                rounds=50, clients=50, client_rate=1.0, server_rate=0.5, clip_norm=1.0, n_bits=18
+            ),
             _next_word(2_000, max_sentences=64, min_sentences=10, max_test_sentences=2_000),
             _lstm(2_004, 64, 128),
         ),

@@ -58,7 +58,7 @@ def draw_decoders(results: Iterable[Result], slack: float = 1.0) -> Figure:
     for panel, noise in zip(panels, noises):
         _panel(panel, found, noise, decoders, slack)
     panels[0].set_ylabel("test accuracy, %")
-    panels[0].legend(loc="lower left", fontsize="small")
+    panels[-1].legend(loc="lower right", fontsize="small")
     figure.suptitle(f"{next(iter(tasks))}: accuracy at the end, mean ± standard deviation of seeds")
     return figure
 

@@ -59,7 +59,7 @@ class TorchModel(Model):
                 field_ = int(np.prod(part.shape[2:]))
                 bound = np.sqrt(6 / (field_ * (part.shape[0] + part.shape[1])))
                 if name == "embedding.weight":
-                    bound = 0.05  # the usual scale of embeddings, whatever the vocabulary
+                    bound = 1.0  # whatever the vocabulary: tiny inputs would leave the LSTM idle
                 part[:] = rng.uniform(-bound, bound, part.shape)
         return weights
 
