@@ -143,7 +143,7 @@ def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: SweepTable) 
         if len(x):
             panel.plot(x, y, line, color="0.2", linewidth=1.3, label=label, zorder=4)
     dense = getattr(table.results[0].cell, "mean", "") == "dense"
-    bounds = [("theory_support", "lower bound: least squares on the support", sparse)]
+    bounds = [("theory_support", "lower bound, unbiased: least squares on the support", sparse)]
     bounds.append(("theory_bits", "lower bound: so few bits, worst mean", dense))
     for name, label, applies in bounds:
         x, y = _prediction(axis, rows, name)
