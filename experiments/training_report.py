@@ -112,12 +112,12 @@ def draw(result: TrainingResult) -> Figure:
     left.set_xlim(0, rounds[-1])
     left.grid(alpha=0.3)
     for panel in right:
-        for colour, name, label in (
-            (PALETTE[0], "server", "against the server"),
-            (PALETTE[1], "release", "against who sees the models only"),
+        for colour, style, name, label in (
+            (PALETTE[0], "-", "server", "against the server"),
+            (PALETTE[1], "--", "release", "against who sees the models only"),
         ):
             spent = [getattr(record.privacy, name) for record in result.history]
-            panel.plot(rounds, spent, color=colour, label=label, dashes=(4, 1 + (name == "server")))
+            panel.plot(rounds, spent, color=colour, linestyle=style, label=label)
         panel.set(xlabel="round", ylabel=f"ε at δ = {config.delta:g}", title="Privacy spent so far")
         panel.set_xlim(0, rounds[-1])
         panel.grid(alpha=0.3)
