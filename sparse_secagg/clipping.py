@@ -2,8 +2,8 @@
 
 Each round every client says by one bit whether its norm is within the clip C. From b̃, the noisy
 share that is, the clip moves geometrically, C ← C·exp(−η·(b̃ − q)), towards the quantile q. The
-bits, centred to ±½ so that one client moves their sum by ½ at most, go through a mechanism of
-their own, whose cost is added to the round's.
+bits, centred to ±½, go through a mechanism of their own, whose cost is added to the round's. A client
+whose vector is zero says nothing, so that zeroing a client out moves the sum by ½ at most.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class AdaptiveClip(BaseEstimator):
         self._check()
         return float(getattr(self, "clip_norm_", self.initial))
 
-    def update(self, norms: ArrayLike, rng: Randomness | None = None) -> Self:
+    def update(
+        self, norms: ArrayLike, rng: Randomness | None = None, *, adjacency: str = "zero_out"
+    ) -> Self:
         """Move the clip after a round.
 
         Parameters
@@ -89,19 +91,23 @@ class AdaptiveClip(BaseEstimator):
             sum.
         rng : Randomness, optional
             Private randomness; the operating system's by default.
+        adjacency : {"zero_out", "replace_one"}
+            What neighbouring data sets differ by, for ``rdp_``.
         """
         clip = self.current
-        within = np.asarray(norms, dtype=np.float64) <= clip
-        if within.ndim != 1 or within.size == 0:
-            raise ValueError(f"norms has shape {within.shape}; pass one norm a client.")
-        n = len(within)
+        norms = np.asarray(norms, dtype=np.float64)
+        if norms.ndim != 1 or norms.size == 0:
+            raise ValueError(f"norms has shape {norms.shape}; pass one norm a client.")
+        n = len(norms)
+        bits = np.where(norms <= clip, 0.5, -0.5)
+        bits[norms == 0] = 0.0
         z = max(1.0, n / 10) if self.noise_multiplier == "auto" else float(self.noise_multiplier)
         # one number needs no flattening: a fixed public rotation keeps simulations repeatable
         mechanism = DiscreteGaussian(
-            noise_multiplier=z, clip_norm=0.5, n_bits=_N_BITS, random_state=0
+            noise_multiplier=z, clip_norm=0.5, n_bits=_N_BITS, adjacency=adjacency, random_state=0
         )
         parameters = mechanism.calibrate(n, 1)
-        messages = mechanism.encode(np.where(within, 0.5, -0.5)[:, None], rng)
+        messages = mechanism.encode(bits[:, None], rng)
         total = messages.sum(axis=0) % np.uint64(parameters.modulus)
         share = 0.5 + mechanism.decode(total, n)[0]
         # the share is a probability; outside only noise is left to follow

@@ -322,7 +322,8 @@ class SparseSecAgg(BaseEstimator):
         run.collect(X, weights, dropouts)
         if clip is not None:
             # only survivors' bits, and their noise, can be counted on
-            clip.update(np.concatenate(run.norms)[run.survivors], rng)
+            norms = np.concatenate(run.norms)[run.survivors]
+            clip.update(norms, rng, adjacency=self.adjacency)
         self._keep(run, decoder, weights, clip, feedback)
         return self
 

@@ -341,6 +341,25 @@ class TestTuning:
 
 
 class TestAdaptiveClip:
+    def test_a_client_that_is_zeroed_out_says_nothing(self, monkeypatch):
+        """Otherwise zeroing one out could move the sum of ±½ by 1, twice what is charged."""
+        seen = []
+        encode = DiscreteGaussian.encode
+        monkeypatch.setattr(
+            DiscreteGaussian,
+            "encode",
+            lambda self, y, rng: (seen.append(np.array(y)), encode(self, y, rng))[1],
+        )
+        AdaptiveClip(1.0).update([0.0, 0.5, 2.0])
+        np.testing.assert_array_equal(seen[0].ravel(), [0.0, 0.5, -0.5])
+
+    def test_replacing_a_client_costs_more_than_zeroing_it_out(self):
+        zeroed, replaced = (
+            AdaptiveClip(1.0).update(np.ones(50), adjacency=adjacency).rdp_
+            for adjacency in ("zero_out", "replace_one")
+        )
+        assert (replaced > 3.9 * zeroed).all()  # twice the sensitivity, less what rounding adds
+
     @pytest.mark.parametrize("quantile", [0.3, 0.5, 0.8])
     def test_reaches_the_quantile_of_log_normal_norms(self, quantile):
         rng = np.random.default_rng(0)
