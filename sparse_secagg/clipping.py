@@ -2,8 +2,8 @@
 
 Each round every client says by one bit whether its norm is within the clip C. From b̃, the noisy
 share that is, the clip moves geometrically, C ← C·exp(−η·(b̃ − q)), towards the quantile q. The
-bits, centred to ±½, go through a mechanism of their own, whose cost is added to the round's. A client
-whose vector is zero says nothing, so that zeroing a client out moves the sum by ½ at most.
+bits, centred to ±½, go through a mechanism of their own, whose cost is added to the round's. A
+client whose vector is zero says nothing, so that zeroing a client out moves the sum by ½ at most.
 """
 
 from __future__ import annotations
