@@ -343,14 +343,15 @@ class LassoSolver(Solver):
         alpha = self._choose_alpha(problem, noise_std)
         found = self._minimum(problem, alpha, X0)
         gap = float(found.dual_gap[0])
+        converged = gap <= float(problem.allowed_gap(self.tol)[0])
         return LassoSolution(
             coef=self._estimates(problem, found)[0],
             n_iter=n_iter + found.n_iter,
             noise_std=noise_std,
             alpha=alpha,
             dual_gap=gap,
-            converged=bool(gap <= problem.allowed_gap(self.tol)[0]),
-            message=self._late(problem, found),
+            converged=converged,
+            message="" if converged else self._late(problem, found),
         )
 
     def _decode(self, A: Operator, Y: NDArray[np.float64]) -> NDArray[np.float64]:
