@@ -109,27 +109,28 @@ class ColumnPool:
 
         rows, squares = self.rows, self.squares
         for _ in range(_MAX_CALLS):
-            support = np.flatnonzero(x)
-            r = y - x[support] @ self.matrix[rows[support]]
+            r = self._residual(y, x)
             gap = dense_descent(
                 self.matrix, rows, squares, y, r, x, lam, target, positive, _MAX_ROUNDS
             )
             if gap <= target:
-                break
+                return r
             support = np.flatnonzero(x)
             places = self._gram_of(support)
             c = self.matrix[rows[support]] @ y
             with blas_for(len(support) ** 3 / 6):  # a Cholesky factor
                 x[support] = solve_on_support(self.gram[np.ix_(places, places)], c, x[support], lam)
-        return r
+        return self._residual(y, x)
+
+    def _residual(self, y: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+        support = np.flatnonzero(x)
+        return y - x[support] @ self.matrix[self.rows[support]]
 
     def _gram_of(self, support: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the support is in the Gram matrix, to which what is missing is added."""
         new = np.setdiff1d(support, self.in_gram)
         k, total = len(self.in_gram), len(self.in_gram) + len(new)
-        if total > len(self.gram):
-            gram, self.gram = self.gram, np.empty((_ROOM * total,) * 2)
-            self.gram[:k, :k] = gram[:k, :k]
+        self.gram = _with_room(self.gram, k, total)
         with blas_for(self.A.shape[0] * len(new) * total):
             columns = self.matrix[self.rows[new]]
             self.gram[k:total, :k] = columns @ self.matrix[self.rows[self.in_gram]].T
@@ -152,9 +153,7 @@ class GramPool:
 
     def extend(self, J: NDArray[np.int64]) -> None:
         n, total = len(self.indices), len(self.indices) + len(J)
-        if total > len(self.gram):
-            gram, self.gram = self.gram, np.empty((_ROOM * total,) * 2)
-            self.gram[:n, :n] = gram[:n, :n]
+        self.gram = _with_room(self.gram, n, total)
         self.gram[n:total, :n] = self.A.gram(J, self.indices)
         self.gram[n:total, n:total] = self.A.gram(J, J)
         self.gram[:n, n:total] = self.gram[n:total, :n].T
@@ -205,6 +204,15 @@ class GramPool:
     def _gram_times(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         support = np.flatnonzero(x)
         return self.gram[support, : len(x)].T @ x[support]
+
+
+def _with_room(gram: NDArray[np.float64], n: int, total: int) -> NDArray[np.float64]:
+    """Return a matrix for ``total`` rows and columns that begins with the first n of ``gram``."""
+    if total <= len(gram):
+        return gram
+    larger = np.empty((_ROOM * total,) * 2)
+    larger[:n, :n] = gram[:n, :n]
+    return larger
 
 
 class SparsePool:

@@ -316,3 +316,19 @@ def test_fista_restarts_when_its_momentum_points_uphill(monkeypatch):
     step = kernels.proximal_step
     monkeypatch.setattr(kernels, "proximal_step", lambda *args: (step(*args)[0], -1.0))
     assert steps < 0.5 * solver.fit(A, y).n_iter_
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_descent_that_is_cut_off_returns_the_residual_of_its_x(monkeypatch, order):
+    """The certificate rests on it: a residual of another x would certify what is not there."""
+    import solvers._pools as pools
+
+    monkeypatch.setattr(pools, "_MAX_CALLS", 1)
+    monkeypatch.setattr(pools, "_MAX_ROUNDS", 1)
+    rng = np.random.default_rng(0)
+    A = np.asarray(rng.standard_normal((30, 60)) + 3 * rng.standard_normal((30, 1)), order=order)
+    y = rng.standard_normal(30)
+    x = np.zeros(20)
+    pool = pools.new_pool(as_operator(A), np.arange(20))
+    r = pool.minimize(y, A.T @ y, x, lam=0.1, target=0.0, positive=False)
+    np.testing.assert_allclose(r, y - A[:, :20] @ x, atol=1e-10)
