@@ -16,7 +16,7 @@ import numpy as np
 import opendp.prelude as dp
 
 from benchmarks.harness import Report, seconds_interleaved
-from sparse_secagg._threads import n_threads
+from solvers._threads import n_threads
 from sparse_secagg.mechanisms import PrivateRandomness
 from sparse_secagg.mechanisms.sampling import _fill, discrete_gaussian, prepare, round_up_variance
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_secagg._threads import for_each, n_threads
+from solvers._threads import for_each, n_threads
 
 #: Below this length a vector stays in cache and is transformed by one thread.
 _BLOCKED_FROM = 2**14

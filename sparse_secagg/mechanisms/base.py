@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from sparse_secagg._threads import for_each
+from solvers._threads import for_each
 from sparse_secagg.accounting import (
     DEFAULT_ORDERS,
     check_positive,

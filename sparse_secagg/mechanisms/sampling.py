@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_secagg._threads import for_each
+from solvers._threads import for_each
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 
 __all__ = ["discrete_gaussian", "round_up_variance"]

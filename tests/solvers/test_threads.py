@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from sparse_secagg._threads import for_each, n_threads
+from solvers._threads import for_each, n_threads
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "4"])

@@ -58,7 +58,7 @@ def _helpers() -> ThreadPoolExecutor:
     """Return the pool that serves the whole process: starting threads costs half a millisecond."""
     global _pool
     if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="sparse_secagg")
+        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="kernel")
     return _pool
 
 
