@@ -205,6 +205,14 @@ def squared_norms(C, rows):
     return out
 
 
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _distance(a, b):
+    total = 0.0
+    for k in range(len(a)):
+        total += (a[k] - b[k]) ** 2
+    return np.sqrt(total)
+
+
 @njit(cache=True, nogil=True)
 def _sweep_rows(C, rows, squares, places, r, x, lam, positive):
     decrease = 0.0
@@ -222,42 +230,71 @@ def _sweep_rows(C, rows, squares, places, r, x, lam, positive):
 
 
 @njit(cache=True, nogil=True)
-def _dense_gap(C, rows, y, r, x, lam, positive):
-    l1_norm = 0.0
+def _correlate(C, rows, squares, r, x, reference, q, lam, positive, active):
+    """Write the columns that x or r moves to ``active``; return their number and max |A^T r|.
+
+    q is A^T reference, and |A_k^T r| <= |q_k| + ||A_k|| ||r - reference||: where that is below lam
+    and x_k = 0, no product is needed, and the bound serves as well as the value. Once this
+    excludes less than half of the columns, r becomes the reference.
+    """
+    n = len(x)
+    moved = _distance(r, reference)
+    n_open = 0
+    if moved > 0:
+        for k in range(n):
+            bound = (q[k] if positive else abs(q[k])) + np.sqrt(squares[k]) * moved
+            if bound >= lam or x[k] != 0:
+                n_open += 1
+        if 2 * n_open > n:
+            for k in range(n):
+                q[k] = _dot(C[rows[k]], r)
+            reference[:] = r
+            moved = 0.0
     largest = 0.0
-    for k in range(len(x)):
-        l1_norm += abs(x[k])
-        q = _dot(C[rows[k]], r)
-        largest = max(largest, q if positive else abs(q))
-    return _gap(_dot(r, r), _dot(r, y), largest, l1_norm, lam)
+    n_active = 0
+    for k in range(n):
+        value = (q[k] if positive else abs(q[k])) + np.sqrt(squares[k]) * moved
+        if moved > 0 and (value >= lam or x[k] != 0):
+            value = _dot(C[rows[k]], r)
+            value = value if positive else abs(value)
+        largest = max(largest, value)
+        if x[k] != 0 or value > lam:
+            active[n_active] = k
+            n_active += 1
+    return n_active, largest
 
 
 @njit(cache=True, nogil=True)
-def dense_descent(C, rows, squares, y, r, x, lam, target, positive, max_rounds):
+def dense_descent(C, rows, squares, y, r, x, reference, q, lam, target, positive, max_rounds):
     """Coordinate descent through the residual; the k-th column is row rows[k] of C.
 
-    A round sweeps once over all columns, then over the support. Stops at gap <= target, or when
-    a round left the signs of x as they were and a tenth of the gap. Changes x and r = y - A x;
-    returns the gap.
+    A round sweeps over the columns that violate their condition and the support, then over the
+    support. Stops at gap <= target, or when a round left the signs of x as they were and a tenth
+    of the gap. Changes x, writes r = y - A x and keeps q = A^T reference; returns the gap.
     """
-    everything = np.arange(len(x))
+    r[:] = y
+    for k in range(len(x)):
+        if x[k] != 0:
+            _subtract(r, x[k], C[rows[k]], len(r))
+    active = np.empty(len(x), dtype=np.int64)
     signs = np.empty(len(x))
-    gap = _dense_gap(C, rows, y, r, x, lam, positive)
+    gap = np.inf
     rounds = 0
-    while gap > target and rounds < max_rounds:
+    while True:
+        n_active, largest = _correlate(C, rows, squares, r, x, reference, q, lam, positive, active)
+        before = gap
+        gap = _gap(_dot(r, r), _dot(r, y), largest, np.abs(x).sum(), lam)
+        stuck = rounds > 0 and gap > 0.1 * before and np.all(np.sign(x) == signs)
+        if gap <= target or stuck or rounds == max_rounds:
+            return gap
         rounds += 1
         signs[:] = np.sign(x)
-        _sweep_rows(C, rows, squares, everything, r, x, lam, positive)
-        support = np.flatnonzero(x)
-        for _ in range(_SUPPORT_SWEEPS):
-            moved = _sweep_rows(C, rows, squares, support, r, x, lam, positive)
-            if moved < 0.01 * target:
+        places = active[:n_active]
+        for sweep in range(1 + _SUPPORT_SWEEPS):
+            moved = _sweep_rows(C, rows, squares, places, r, x, lam, positive)
+            if sweep >= 2 and moved < 1e-3 * target:
                 break
-        before = gap
-        gap = _dense_gap(C, rows, y, r, x, lam, positive)
-        if gap > 0.1 * before and np.all(np.sign(x) == signs):
-            break
-    return gap
+            places = np.flatnonzero(x)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

@@ -7,6 +7,7 @@ for the entries of A^T A.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from solvers._blas import blas_for
 from solvers.operators import DenseOperator, Operator
 
-__all__ = ["Pool", "new_pool"]
+__all__ = ["Pass", "Pool", "new_pool"]
 
 #: Calls of the descent (each up to sign stability or 50 rounds) per outer iteration.
 _MAX_CALLS = 200
@@ -25,6 +26,14 @@ _MAX_ROUNDS = 50
 
 #: Room made for further columns, in units of those there are; memory not written to is not taken.
 _ROOM = 4
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass over A gives: for a vector r of measurements, A^T r on all columns."""
+
+    r: NDArray[np.float64]
+    correlations: NDArray[np.float64]
 
 
 class Pool(Protocol):
@@ -37,8 +46,8 @@ class Pool(Protocol):
 
     def minimize(
         self,
-        y: NDArray[np.float64],
-        correlations: NDArray[np.float64],
+        first: Pass,
+        last: Pass,
         x: NDArray[np.float64],
         lam: float,
         target: float,
@@ -46,7 +55,7 @@ class Pool(Protocol):
     ) -> NDArray[np.float64]:
         """Change x until its gap on the pool, in units of m, is at most ``target``.
 
-        ``correlations`` is A^T y on all columns, perhaps in float32 only. Returns y - A x.
+        ``first`` is the pass over y, ``last`` the one over the latest residual. Returns y - A x.
         """
         ...
 
@@ -98,8 +107,8 @@ class ColumnPool:
 
     def minimize(
         self,
-        y: NDArray[np.float64],
-        correlations: NDArray[np.float64],
+        first: Pass,
+        last: Pass,
         x: NDArray[np.float64],
         lam: float,
         target: float,
@@ -107,11 +116,23 @@ class ColumnPool:
     ) -> NDArray[np.float64]:
         from solvers._kernels import dense_descent
 
-        rows, squares = self.rows, self.squares
+        y, rows = first.r, self.rows
+        reference, q = last.r.copy(), last.correlations[self.indices]
+        r = np.empty_like(y)
         for _ in range(_MAX_CALLS):
-            r = self._residual(y, x)
             gap = dense_descent(
-                self.matrix, rows, squares, y, r, x, lam, target, positive, _MAX_ROUNDS
+                self.matrix,
+                rows,
+                self.squares,
+                y,
+                r,
+                x,
+                reference,
+                q,
+                lam,
+                target,
+                positive,
+                _MAX_ROUNDS,
             )
             if gap <= target:
                 return r
@@ -161,14 +182,15 @@ class GramPool:
 
     def minimize(
         self,
-        y: NDArray[np.float64],
-        correlations: NDArray[np.float64],
+        first: Pass,
+        last: Pass,
         x: NDArray[np.float64],
         lam: float,
         target: float,
         positive: bool,
     ) -> NDArray[np.float64]:
-        self._descend(correlations[self.indices], float(y @ y), x, lam, target, positive)
+        y = first.r
+        self._descend(first.correlations[self.indices], float(y @ y), x, lam, target, positive)
         full = np.zeros(self.A.shape[1])
         full[self.indices] = x
         return y - np.asarray(self.A.matvec(full), dtype=np.float64)
@@ -233,8 +255,8 @@ class SparsePool:
 
     def minimize(
         self,
-        y: NDArray[np.float64],
-        correlations: NDArray[np.float64],
+        first: Pass,
+        last: Pass,
         x: NDArray[np.float64],
         lam: float,
         target: float,
@@ -242,6 +264,7 @@ class SparsePool:
     ) -> NDArray[np.float64]:
         from solvers._kernels import sparse_descent
 
+        y = first.r
         r = y - self.matrix @ x
         sparse_descent(
             self.matrix.data,

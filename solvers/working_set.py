@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._pools import Pool, new_pool
+from solvers._pools import Pass, Pool, new_pool
 from solvers.lasso import Certificate, LassoProblem, LassoSolver, Minimum, certificate
 
 __all__ = ["WorkingSet"]
@@ -113,7 +113,7 @@ class _State:
     ) -> None:
         self.problem, self.alpha, self.pool = problem, alpha, pool
         self.y = problem.Y[i]
-        self.correlations = self.first = problem.correlations[i]
+        self.last = self.first = Pass(self.y, problem.correlations[i])
         self.x = np.zeros(len(pool.indices)) if x0 is None else x0[pool.indices].copy()
         self.gap = float(problem.y_squares[i]) / (2 * problem.m)
         self.residual = self.y
@@ -127,8 +127,8 @@ class _State:
         if 4 * np.count_nonzero(self.x) > m:
             target = max(target, _EARLY * self.gap)
         self.residual = self.pool.minimize(
-            self.y,
             self.first,
+            self.last,
             self.x,
             lam=m * self.alpha,
             target=m * target,
@@ -140,13 +140,13 @@ class _State:
         found = self._certificate(correlations)
         self.dual = max(self.dual, found.dual)
         self.gap = max(found.primal - self.dual, 0.0)
-        self.correlations = correlations
+        self.last = Pass(self.residual, correlations)
         self._screen(found.scale, found.gap)
 
     def look(self, correlations: NDArray[np.float64]) -> None:
         """Take in a pass in float32: enough to see what to add, too rough to certify."""
         self.gap = self._certificate(correlations).gap
-        self.correlations = correlations
+        self.last = Pass(self.residual, correlations)
 
     def _certificate(self, correlations: NDArray[np.float64]) -> Certificate:
         largest = self.problem.largest(correlations)
@@ -163,29 +163,23 @@ class _State:
         if norms is None:
             return
         m = self.problem.m
-        u = scale * (self.correlations if self.problem.positive else np.abs(self.correlations))
+        u = scale * _score(self.problem, self.last.correlations)
         out = u + norms * np.sqrt(2 * m * gap) < m * self.alpha
         self.screened = out if self.screened is None else self.screened | out
 
     def grow(self) -> None:
-        """Add the columns that violate the optimality condition most, and some near it."""
-        score = _score(self.problem, self.correlations)
+        """Add the columns that violate their condition, or nearly do, the most pressing first."""
+        score = _score(self.problem, self.last.correlations)
         score[self.pool.indices] = 0.0
         if self.screened is not None:
             score[self.screened] = 0.0
-        lam = self.problem.m * self.alpha
-        n_violated = int(np.count_nonzero(score > lam))
-        n_near = int(np.count_nonzero(score > _NEAR * lam))
+        near = np.flatnonzero(score > _NEAR * self.problem.m * self.alpha)
         most = max(int(np.count_nonzero(self.x)), 2 * _first_size(self.problem))
-        chosen = _largest(score, min(max(int(1.5 * n_violated) + 10, n_near), most))
-        chosen = chosen[score[chosen] > 0]
-        if len(chosen):
-            self.pool.extend(chosen)
+        if len(near):
+            self.pool.extend(near[_largest(score[near], most)])
 
     def _follow_pool(self) -> None:
-        missing = len(self.pool.indices) - len(
-            self.x
-        )  # another right-hand side may have extended it
+        missing = len(self.pool.indices) - len(self.x)  # another right-hand side extended it
         if missing:
             self.x = np.concatenate([self.x, np.zeros(missing)])
 
@@ -200,7 +194,7 @@ def _start(problem: LassoProblem, alpha: float, X0: NDArray[np.float64] | None) 
         if X0 is not None:
             chosen = np.union1d(chosen, np.flatnonzero(X0[i]))
         sets.append(chosen)
-    union = np.unique(np.concatenate(sets))
+    union = sets[0] if len(sets) == 1 else np.unique(np.concatenate(sets))
     if len(union) <= _SHARED_GROWTH * max(len(chosen) for chosen in sets):
         pools = [new_pool(problem.A, union)] * len(sets)
     else:
@@ -241,5 +235,6 @@ def _score(problem: LassoProblem, correlations: NDArray[np.float64]) -> NDArray[
 
 def _largest(score: NDArray[np.float64], n: int) -> NDArray[np.int64]:
     """Return the indices of the n largest scores, sorted by index."""
-    n = min(n, len(score))
+    if n >= len(score):
+        return np.arange(len(score))
     return np.sort(np.argpartition(score, len(score) - n)[len(score) - n :])

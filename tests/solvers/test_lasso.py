@@ -330,5 +330,33 @@ def test_a_descent_that_is_cut_off_returns_the_residual_of_its_x(monkeypatch, or
     y = rng.standard_normal(30)
     x = np.zeros(20)
     pool = pools.new_pool(as_operator(A), np.arange(20))
-    r = pool.minimize(y, A.T @ y, x, lam=0.1, target=0.0, positive=False)
+    first = pools.Pass(y, A.T @ y)
+    r = pool.minimize(first, first, x, lam=0.1, target=0.0, positive=False)
     np.testing.assert_allclose(r, y - A[:, :20] @ x, atol=1e-10)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("moved", [0.0, 1e-3, 0.1, 10.0])
+def test_columns_are_left_out_of_a_descent_only_where_a_bound_allows_it(moved, positive):
+    from solvers._kernels import _correlate
+
+    rng = np.random.default_rng(0)
+    C = rng.standard_normal((300, 50)) * rng.uniform(0.1, 3, (300, 1))
+    reference = rng.standard_normal(50)
+    r = reference + moved * rng.standard_normal(50) / np.sqrt(50)
+    q, truth = C @ reference, C @ r
+    x = np.where(rng.random(300) < 0.1, 1.0, 0.0)
+    lam = np.quantile(np.abs(truth), 0.9)
+    norms = np.linalg.norm(C, axis=1)
+    needed = (q if positive else np.abs(q)) + norms * np.linalg.norm(r - reference) >= lam
+    few = 2 * np.count_nonzero(needed | (x != 0)) <= 300
+    if few:  # the others must not even be looked at
+        C = np.where((needed | (x != 0))[:, None], C, np.nan)
+    active = np.empty(300, dtype=np.int64)
+    n_active, largest = _correlate(
+        C, np.arange(300), norms**2, r, x, reference, q, lam, positive, active
+    )
+    press = truth if positive else np.abs(truth)
+    np.testing.assert_array_equal(active[:n_active], np.flatnonzero((press > lam) | (x != 0)))
+    assert largest == pytest.approx(press.max())
+    assert few == (moved < 1)
