@@ -55,7 +55,7 @@ class Pool(Protocol):
     ) -> NDArray[np.float64]:
         """Change x until its gap on the pool, in units of m, is at most ``target``.
 
-        ``first`` is the pass over y, ``last`` the one over the latest residual. Returns y - A x.
+        ``first`` is the pass over y, ``last`` one over a later residual. Returns y - A x.
         """
         ...
 

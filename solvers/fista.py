@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.lasso import Certificate, LassoProblem, LassoSolver, Minimum, certificate, certify
-from solvers.operators import DenseOperator, Operator
+from solvers.operators import Operator
 
 __all__ = ["FISTA"]
 
@@ -212,8 +212,7 @@ class _Descent:
 def _sparse_product(A: Operator, x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return A x, through the columns of the support where these are stored and few."""
     support = np.flatnonzero(x)
-    stored = A.has_sparse_columns or isinstance(A, DenseOperator)
-    if 10 * len(support) > len(x) or not stored:
+    if 10 * len(support) > len(x) or not A.has_columns_at_hand:
         return np.asarray(A.matvec(x), dtype=np.float64)
     if len(support) == 0:
         return np.zeros(A.shape[0])

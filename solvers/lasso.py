@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from solvers._blas import MEMORY_BOUND, blas_for
 from solvers.base import Solution, Solver, check_positive, refuse_nonfinite
-from solvers.operators import DenseOperator, Operator, RowSubset
+from solvers.operators import Operator, RowSubset
 
 __all__ = [
     "Certificate",
@@ -151,28 +151,33 @@ class LassoProblem:
         One right-hand side a row.
     positive : bool
         Constrain x >= 0.
+    with_norms : bool
+        Find the column norms along with the first products.
     """
 
-    def __init__(self, A: Operator, Y: NDArray[np.float64], positive: bool = False) -> None:
-        self.A = A
+    def __init__(
+        self,
+        A: Operator,
+        Y: NDArray[np.float64],
+        positive: bool = False,
+        with_norms: bool = False,
+    ) -> None:
+        self.A = A = A.as_stored()
         self.Y = np.ascontiguousarray(Y)
         self.positive = positive
         self.m, self.d = A.shape
         self.y_squares = np.einsum("ij,ij->i", self.Y, self.Y)
-        self.stores_float32 = isinstance(A, DenseOperator) and A.dtype == np.float32
-        # One pass in the precision of A: it ranks columns and gives alpha_max.
-        self.correlations = self.correlate(self.Y, exact=False)
+        if with_norms and len(Y) == 1:
+            correlations, self.column_norms = A.rmatvec_and_norms(self.Y[0])
+            self.correlations = correlations[None]
+        else:
+            self.correlations = self.correlate(self.Y)
         # A product with a zero may be skipped, and hide a NaN of A.
         if not np.isfinite(self.correlations).all() or not self.Y.all():
             refuse_nonfinite(A)
 
-    def correlate(self, R: NDArray[np.float64], exact: bool = True) -> NDArray[np.float64]:
-        """Return A^T r for each row r of R, as an array (k, d).
-
-        Where A is stored in float32, ``exact=False`` computes in float32, several times faster.
-        """
-        if self.stores_float32 and not exact:
-            R = R.astype(np.float32)
+    def correlate(self, R: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return A^T r for each row r of R, as an array (k, d)."""
         with blas_for(len(R) * self.m * self.d * MEMORY_BOUND):
             if len(R) == 1:
                 return np.asarray(self.A.rmatvec(R[0]), dtype=np.float64)[None]
@@ -182,6 +187,11 @@ class LassoProblem:
     def column_norms(self) -> NDArray[np.float64]:
         """Euclidean norms of the columns of A."""
         return self.A.column_norms()
+
+    @property
+    def known_norms(self) -> NDArray[np.float64] | None:
+        """The column norms, where somebody has asked for them already."""
+        return self.__dict__.get("column_norms")
 
     def largest(self, correlations: NDArray) -> float:
         """Return the dual norm of one row of correlations."""
@@ -262,7 +272,6 @@ class LassoSolver(Solver):
     """
 
     _checks_finite = False
-    _problem_type: type[LassoProblem] = LassoProblem
 
     def __init__(
         self,
@@ -326,7 +335,8 @@ class LassoSolver(Solver):
                 raise ValueError(f'alpha={self.alpha!r} must be a number, "noise" or "cv".')
         else:
             check_positive("alpha", self.alpha)
-        return self._problem_type(A, Y, self.positive)
+        with_norms = self.alpha == "noise" or self.debias
+        return LassoProblem(A, Y, self.positive, with_norms)
 
     def _solve(
         self,
@@ -374,7 +384,7 @@ class LassoSolver(Solver):
         coef, gap = np.zeros((k, problem.d)), np.zeros(k)
         if len(todo) == 0:
             return Minimum(coef, gap, 0)
-        rest = self._problem_type(problem.A, problem.Y[todo], problem.positive)
+        rest = LassoProblem(problem.A, problem.Y[todo], problem.positive)
         found = self._minimize(rest, alpha, None if X0 is None else X0[todo])
         coef[todo], gap[todo] = found.coef, found.dual_gap
         return Minimum(coef, gap, found.n_iter)
@@ -423,7 +433,7 @@ class LassoSolver(Solver):
         error = np.zeros(len(alphas))
         for test in np.array_split(order, n_folds):
             train = np.setdiff1d(order, test)
-            fold = self._problem_type(RowSubset(problem.A, train), y[None, train], self.positive)
+            fold = LassoProblem(RowSubset(problem.A, train), y[None, train], self.positive)
             coefs = self._path(fold, alphas).coefs
             error += ((problem.A.matmat(coefs.T)[test] - y[test, None]) ** 2).sum(axis=0)
         return float(alphas[error.argmin()])

@@ -14,13 +14,18 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
+from solvers._products import is_contiguous, products, products_and_squares, products_with
+
 __all__ = ["DenseOperator", "Operator", "RowSubset", "SparseOperator", "as_operator"]
 
 #: Columns materialised at once when an operator offers products only.
 _BLOCK = 256
 
-#: Entries of A converted at once when float32 storage meets a float64 vector (8 MB).
+#: Entries of A converted at once when float32 storage meets a float64 matrix (8 MB).
 _CONVERTED = 1 << 20
+
+#: Entries of A below which NumPy's way to the column norms is as good as any.
+_SMALL = 1 << 16
 
 
 class Operator(LinearOperator):
@@ -67,6 +72,27 @@ class Operator(LinearOperator):
             norms[J] = np.linalg.norm(self.columns(J), axis=0)
         return norms
 
+    def rmatvec_and_norms(
+        self, y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return A^T y and the norms of the columns, in one pass where A is stored."""
+        return np.asarray(self.rmatvec(y), dtype=np.float64), self.column_norms()
+
+    def rmatvec_with(self, J: NDArray[np.int64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return A[:, J]^T y."""
+        if self.has_sparse_columns:
+            return self.sparse_columns(J).T @ y
+        return self.columns(J).T @ y
+
+    @property
+    def has_columns_at_hand(self) -> bool:
+        """Whether some columns take no more than their share of a pass over A."""
+        return self.has_sparse_columns
+
+    def as_stored(self) -> Operator:
+        """Return the operator as a plain array or sparse matrix where it is held as one."""
+        return self
+
     def toarray(self) -> NDArray[np.floating]:
         """Return A as a dense (m, d) array."""
         return self.columns(np.arange(self.shape[1]))
@@ -109,6 +135,23 @@ class DenseOperator(Operator):
     _matmat = _matvec
     _rmatmat = _rmatvec
 
+    def rmatvec_and_norms(
+        self, y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.A.size < _SMALL or not is_contiguous(self.A):
+            return super().rmatvec_and_norms(y)
+        correlations, squares = products_and_squares(self.A, y)
+        return correlations, np.sqrt(squares)
+
+    def rmatvec_with(self, J: NDArray[np.int64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.A.flags.f_contiguous:
+            return products_with(self.A, J, y)
+        return super().rmatvec_with(J, y)
+
+    @property
+    def has_columns_at_hand(self) -> bool:
+        return True
+
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
         """Return A[:, J] as a dense array in Fortran order."""
         J = self._check_columns(J)
@@ -118,7 +161,9 @@ class DenseOperator(Operator):
 
     def column_norms(self) -> NDArray[np.float64]:
         """Return the Euclidean norms of the columns, in float64."""
-        return np.sqrt(np.einsum("ij,ij->j", self.A, self.A, dtype=np.float64))
+        if self.A.size < _SMALL or not is_contiguous(self.A):
+            return np.sqrt(np.einsum("ij,ij->j", self.A, self.A, dtype=np.float64))
+        return self.rmatvec_and_norms(np.zeros(self.shape[0]))[1]
 
     def toarray(self) -> NDArray[np.floating]:
         """Return the array itself."""
@@ -126,10 +171,12 @@ class DenseOperator(Operator):
 
 
 def _product(A: NDArray, x: NDArray) -> NDArray:
-    """Return A @ x; where that needs A in a wider type, convert a block of rows at a time."""
+    """Return A @ x; where that needs A in a wider type, without a copy of all of A."""
     dtype = np.result_type(A, x)
     if A.dtype == dtype:
         return A @ x.astype(dtype, copy=False)
+    if x.ndim == 1 and is_contiguous(A):
+        return products(A.T, x)
     out = np.empty((A.shape[0], *x.shape[1:]), dtype=dtype)
     step = max(1, _CONVERTED // A.shape[1])
     for start in range(0, A.shape[0], step):

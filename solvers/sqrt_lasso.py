@@ -80,7 +80,7 @@ class SqrtLasso(Solver):
         x0: NDArray[np.float64] | None,
     ) -> LassoSolution:
         check_positive("tol", self.tol)
-        problem = LassoProblem(A, y[None], self.positive)
+        problem = LassoProblem(A, y[None], self.positive, with_norms=self.alpha == "noise")
         alpha = self._choose_alpha(problem)
         allowed = self.tol * float(np.linalg.norm(y)) / problem.m
         inner = WorkingSet(max_iter=self.max_iter, positive=self.positive)

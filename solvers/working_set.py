@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers._pools import Pass, Pool, new_pool
-from solvers.lasso import Certificate, LassoProblem, LassoSolver, Minimum, certificate
+from solvers.lasso import LassoProblem, LassoSolver, Minimum, certificate
 
 __all__ = ["WorkingSet"]
 
@@ -28,6 +28,10 @@ _EARLY = 1e-3
 #: Columns this near to violating their condition are added with those that do: some of them
 #: will, once x has moved, and each saves a pass.
 _NEAR = 0.8
+
+#: A pass is saved where at most this share of the columns can matter: it then costs far less, even
+#: for columns that must be gathered from the rows of A.
+_FEW = 1 / 16
 
 #: Right-hand sides share one working set when the union of theirs is at most this many times
 #: larger than one of them.
@@ -52,7 +56,7 @@ class WorkingSet(LassoSolver):
     Attributes
     ----------
     n_iter_ : int
-        Passes A^T r made, the first, A^T y, included.
+        Times the gap was evaluated: passes A^T r, the first, A^T y, included.
 
     See Also
     --------
@@ -90,7 +94,7 @@ class WorkingSet(LassoSolver):
             for i in todo:
                 states[i].descend(fraction * allowed[i])
             fraction = max(0.5 * fraction, 1e-4)  # more care, the longer it takes
-            _pass(problem, [states[i] for i in todo], allowed[todo])
+            _pass(problem, [states[i] for i in todo])
             todo = [i for i in todo if states[i].gap > allowed[i]]
             for i in todo:
                 states[i].grow()
@@ -113,12 +117,12 @@ class _State:
     ) -> None:
         self.problem, self.alpha, self.pool = problem, alpha, pool
         self.y = problem.Y[i]
-        self.last = self.first = Pass(self.y, problem.correlations[i])
+        self.first = self.whole = Pass(self.y, problem.correlations[i])  # whole: the last one
+        self.correlations = self.first.correlations
         self.x = np.zeros(len(pool.indices)) if x0 is None else x0[pool.indices].copy()
         self.gap = float(problem.y_squares[i]) / (2 * problem.m)
         self.residual = self.y
         self.dual = 0.0
-        self.screened: NDArray[np.bool_] | None = None
 
     def descend(self, target: float) -> None:
         """Solve on the pool, up to ``target`` or what the missing columns make worthwhile."""
@@ -128,51 +132,47 @@ class _State:
             target = max(target, _EARLY * self.gap)
         self.residual = self.pool.minimize(
             self.first,
-            self.last,
+            self.whole,
             self.x,
             lam=m * self.alpha,
             target=m * target,
             positive=self.problem.positive,
         )
 
-    def certify(self, correlations: NDArray[np.float64]) -> None:
-        """Take in one exact pass A^T r: the gap, with the best dual point so far, and screening."""
-        found = self._certificate(correlations)
+    def certify(self, correlations: NDArray[np.float64], largest: float) -> None:
+        """Take in A^T r: the gap, with the best dual point so far, and what to add next."""
+        l1_norm = float(np.abs(self.x).sum())
+        found = certificate(self.y, self.residual, largest, l1_norm, self.alpha)
         self.dual = max(self.dual, found.dual)
         self.gap = max(found.primal - self.dual, 0.0)
-        self.last = Pass(self.residual, correlations)
-        self._screen(found.scale, found.gap)
+        self.correlations = correlations
 
-    def look(self, correlations: NDArray[np.float64]) -> None:
-        """Take in a pass in float32: enough to see what to add, too rough to certify."""
-        self.gap = self._certificate(correlations).gap
-        self.last = Pass(self.residual, correlations)
+    def certify_by_bounds(self) -> bool:
+        """Certify without a pass, if few columns can matter; say whether that was so.
 
-    def _certificate(self, correlations: NDArray[np.float64]) -> Certificate:
-        largest = self.problem.largest(correlations)
-        l1_norm = float(np.abs(self.x).sum())
-        return certificate(self.y, self.residual, largest, l1_norm, self.alpha)
-
-    def _screen(self, scale: float, gap: float) -> None:
-        """Exclude j for good where |A_j^T u| + ||A_j|| sqrt(2 m gap) < m alpha.
-
-        u is the dual point and sqrt(2 m gap) its distance to the optimal one. Done where the
-        column norms are at hand; computing them would cost a pass.
+        |A_j^T r| <= |A_j^T r0| + ||A_j|| ||r - r0||, r0 the residual of the last whole pass. Where
+        this is below m alpha, the dual constraint holds and the column stays out. Done where the
+        norms are known; to compute them would cost a pass.
         """
-        norms = self.problem.__dict__.get("column_norms")
-        if norms is None:
-            return
-        m = self.problem.m
-        u = scale * _score(self.problem, self.last.correlations)
-        out = u + norms * np.sqrt(2 * m * gap) < m * self.alpha
-        self.screened = out if self.screened is None else self.screened | out
+        norms = self.problem.known_norms
+        if norms is None or not self.problem.A.has_columns_at_hand:
+            return False
+        moved = float(np.linalg.norm(self.residual - self.whole.r))
+        lam = self.problem.m * self.alpha
+        may_matter = _score(self.problem, self.whole.correlations) + norms * moved >= lam
+        may_matter[self.pool.indices] = True
+        J = np.flatnonzero(may_matter)
+        if len(J) > _FEW * self.problem.d:
+            return False
+        correlations = np.zeros(self.problem.d)
+        correlations[J] = self.problem.A.rmatvec_with(J, self.residual)
+        self.certify(correlations, max(self.problem.largest(correlations), lam))
+        return True
 
     def grow(self) -> None:
         """Add the columns that violate their condition, or nearly do, the most pressing first."""
-        score = _score(self.problem, self.last.correlations)
+        score = _score(self.problem, self.correlations)
         score[self.pool.indices] = 0.0
-        if self.screened is not None:
-            score[self.screened] = 0.0
         near = np.flatnonzero(score > _NEAR * self.problem.m * self.alpha)
         most = max(int(np.count_nonzero(self.x)), 2 * _first_size(self.problem))
         if len(near):
@@ -215,17 +215,15 @@ def _first_size(problem: LassoProblem) -> int:
     return max(32, int(np.sqrt(problem.d / min(len(problem.Y), 4))))
 
 
-def _pass(problem: LassoProblem, states: list[_State], allowed: NDArray[np.float64]) -> None:
-    """Make one product A^T r for all states; the one that decides is in float64."""
-    if problem.stores_float32:
-        R = np.array([state.residual for state in states])
-        for state, correlations in zip(states, problem.correlate(R, exact=False)):
-            state.look(correlations)
-        states = [state for state, gap in zip(states, allowed) if state.gap <= 2 * gap]
-    if states:
-        R = np.array([state.residual for state in states])
-        for state, correlations in zip(states, problem.correlate(R)):
-            state.certify(correlations)
+def _pass(problem: LassoProblem, states: list[_State]) -> None:
+    """Certify all states; those that need all of A share one product A^T r."""
+    states = [state for state in states if not state.certify_by_bounds()]
+    if not states:
+        return
+    R = np.array([state.residual for state in states])
+    for state, correlations in zip(states, problem.correlate(R)):
+        state.certify(correlations, problem.largest(correlations))
+        state.whole = Pass(state.residual, correlations)
 
 
 def _score(problem: LassoProblem, correlations: NDArray[np.float64]) -> NDArray[np.float64]:

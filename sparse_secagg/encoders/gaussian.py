@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from solvers._threads import for_each, n_threads
-from solvers.operators import Operator
+from solvers.operators import DenseOperator, Operator
 from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
 from sparse_secagg.public_randomness import stream_key, words
 
@@ -66,6 +66,9 @@ class GaussianOperator(Operator):
         if self._matrix is None:
             self._matrix = self._make_columns(np.arange(self.shape[1]))
         return self._matrix
+
+    def as_stored(self) -> Operator:
+        return DenseOperator(self.toarray()) if self.stored else self
 
     def column_norms(self) -> NDArray[np.float64]:
         norms = np.empty(self.shape[1])

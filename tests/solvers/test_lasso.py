@@ -13,7 +13,7 @@ from sklearn.linear_model import Lasso, lasso_path
 import solvers
 from solvers.lasso import alpha_from_noise, certify
 from solvers.operators import as_operator
-from sparse_secagg import CountSketchEncoder, HadamardEncoder
+from sparse_secagg import CountSketchEncoder, GaussianEncoder, HadamardEncoder
 from tests.solvers.problems import lasso_gap, lasso_objective, sparse_problem
 
 OURS = ["ista", "fista", "working_set"]
@@ -360,3 +360,58 @@ def test_columns_are_left_out_of_a_descent_only_where_a_bound_allows_it(moved, p
     np.testing.assert_array_equal(active[:n_active], np.flatnonzero((press > lam) | (x != 0)))
     assert largest == pytest.approx(press.max())
     assert few == (moved < 1)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("kind", ["fortran", "dense", "float32", "count_sketch", "gaussian"])
+def test_bounds_save_passes_and_the_gap_is_still_that_of_all_columns(kind, positive, monkeypatch):
+    from solvers.lasso import LassoProblem
+
+    m, d = 300, 6000
+    op = GaussianEncoder(n_components=m, random_state=0).fit_dimension(d).operator_
+    dense = op.toarray()
+    if kind == "count_sketch":
+        op = CountSketchEncoder(n_components=m, n_rows=8, random_state=0).fit_dimension(d).operator_
+        dense = op.toarray()
+    elif kind != "gaussian":
+        op = np.asarray(dense, order="F" if kind == "fortran" else "C")
+        op = op.astype(np.float32) if kind == "float32" else op
+        dense = np.asarray(op, dtype=np.float64)
+    passes = []
+    correlate = LassoProblem.correlate
+    monkeypatch.setattr(
+        LassoProblem, "correlate", lambda self, R: passes.append(len(R)) or correlate(self, R)
+    )
+    saved = 0
+    for seed in range(10):
+        y = measurements(dense, noise=0.1, seed=seed)
+        passes.clear()
+        solver = solvers.get("working_set", tol=1e-9, positive=positive)
+        solver.fit(op, y, noise_std=0.05)
+        unit = y @ y / (2 * m)
+        assert lasso_gap(dense, y, solver.coef_, solver.alpha_, positive) <= 1.001e-9 * unit
+        saved += solver.n_iter_ - 1 - len(passes)  # the first, A^T y, comes with the norms
+    assert saved > 0
+
+
+def test_a_column_that_follows_the_residual_is_not_left_out_of_a_certificate():
+    from solvers._pools import Pass, new_pool
+    from solvers.lasso import LassoProblem
+    from solvers.working_set import _State
+
+    rng = np.random.default_rng(0)
+    m, d, alpha = 50, 1000, 0.02
+    lam = m * alpha
+    before = rng.standard_normal(m)
+    step = rng.standard_normal(m)
+    step -= before * (step @ before) / (before @ before)
+    step *= 0.1 / np.linalg.norm(step)
+    A = 0.001 * rng.standard_normal((m, d))
+    A[:, 500] = 0.5 * lam * before / (before @ before) + 0.6 * lam * step / (step @ step)
+    problem = LassoProblem(as_operator(A), before[None], with_norms=True)
+    state = _State(problem, 0, alpha, new_pool(problem.A, np.array([3])), None)
+    state.whole = Pass(before, A.T @ before)
+    state.residual = before + step
+    assert state.certify_by_bounds()
+    assert state.correlations[500] == pytest.approx(1.1 * lam)
+    assert np.count_nonzero(state.correlations) == 2  # and the pool's one
