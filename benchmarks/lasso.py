@@ -74,14 +74,16 @@ Fit = Callable[[Problem, float, float], np.ndarray]
 
 
 def _steady_seconds(function: Callable[[], Any]) -> float:
-    """Least time of 40 runs, or of 5 where one takes over 50 ms.
+    """Least time of several runs, the more the shorter they are.
 
     A run of a few milliseconds is at the mercy of the machine; so many find it undisturbed.
     """
     start = time.perf_counter()
     function()
-    short = time.perf_counter() - start < 0.05
-    return seconds(function, repeats=40 if short else 5)
+    once = time.perf_counter() - start
+    if once > 1.0:
+        return once
+    return min(once, seconds(function, repeats=40 if once < 0.05 else 5 if once < 0.3 else 2))
 
 
 def _ours(problem: Problem, alpha: float, tol: float) -> np.ndarray:
@@ -127,7 +129,7 @@ def _time_to_gap(
         elapsed = time.perf_counter() - start
         reached = problem.relative_gap(x, alpha)
         if reached <= gap:
-            if elapsed < 0.3:
+            if elapsed < 1.0:
                 elapsed = _steady_seconds(lambda tol=tol: fit(problem, alpha, tol))
             return elapsed, reached
     return np.inf, reached
