@@ -7,6 +7,7 @@ little on it; so small work is done by one thread.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,19 @@ def _leave() -> None:
         if _depth == 0:
             for library, before in zip(_libraries(), _before):
                 library.set_num_threads(before)
+
+
+def _lift_in_child() -> None:
+    """Forget the limits that threads of the parent held: they do not survive a fork."""
+    global _lock, _depth
+    _lock = threading.Lock()
+    if _depth:
+        _depth = 1
+        _leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lift_in_child)
 
 
 @cache

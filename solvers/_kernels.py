@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from solvers._product_kernels import dot
+
 # Sums may be reordered, and NaN must survive.
 _FAST = {"reassoc", "contract", "nsz"}
 
@@ -28,10 +30,11 @@ def soft(z, lam, positive):
 
 @njit(cache=True, nogil=True)
 def _gap(rr, ry, largest, l1_norm, lam):
-    """Gap of x from ||r||^2, r.y, the largest correlation and ||x||_1."""
-    scale = max(ry / rr, 0.0) if rr > 0 else 0.0
-    if largest > 0:
-        scale = min(scale, lam / largest)
+    """Gap of x from ||r||^2, r.y, the largest correlation and ||x||_1.
+
+    The columns left out are below lam, not below the largest correlation here, where that is less.
+    """
+    scale = min(max(ry / rr, 0.0), lam / max(largest, lam)) if rr > 0 else 0.0
     return 0.5 * rr + lam * l1_norm - scale * (ry - 0.5 * scale * rr)
 
 
@@ -188,20 +191,12 @@ def sparse_descent(data, indices, indptr, squares, y, r, x, lam, target, positiv
     return gap, rounds
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def _dot(a, b):
-    total = 0.0
-    for k in range(len(a)):
-        total += a[k] * b[k]
-    return total
-
-
 @njit(cache=True, nogil=True)
 def squared_norms(C, rows):
     """Return ||C_j||^2 for the rows j of C."""
     out = np.empty(len(rows))
     for k in range(len(rows)):
-        out[k] = _dot(C[rows[k]], C[rows[k]])
+        out[k] = dot(C[rows[k]], C[rows[k]])
     return out
 
 
@@ -220,7 +215,7 @@ def _sweep_rows(C, rows, squares, places, r, x, lam, positive):
         if squares[k] > 0:
             a = C[rows[k]]
             old = x[k]
-            new = soft(old * squares[k] + _dot(a, r), lam, positive) / squares[k]
+            new = soft(old * squares[k] + dot(a, r), lam, positive) / squares[k]
             delta = new - old
             if delta != 0.0:
                 x[k] = new
@@ -231,11 +226,11 @@ def _sweep_rows(C, rows, squares, places, r, x, lam, positive):
 
 @njit(cache=True, nogil=True)
 def _correlate(C, rows, squares, r, x, reference, q, lam, positive, active):
-    """Write the columns that x or r moves to ``active``; return their number and max |A^T r|.
+    """Write the support and the violated columns to ``active``; return their number.
 
-    q is A^T reference, and |A_k^T r| <= |q_k| + ||A_k|| ||r - reference||: where that is below lam
-    and x_k = 0, no product is needed, and the bound serves as well as the value. Once this
-    excludes less than half of the columns, r becomes the reference.
+    Returns also max |A^T r|, or where that is below lam a bound on it. q is A^T reference, and
+    |A_k^T r| <= |q_k| + ||A_k|| ||r - reference||: where that is below lam and x_k = 0, no product
+    is needed. Once this excludes less than half of the columns, r becomes the reference.
     """
     n = len(x)
     moved = _distance(r, reference)
@@ -247,7 +242,7 @@ def _correlate(C, rows, squares, r, x, reference, q, lam, positive, active):
                 n_open += 1
         if 2 * n_open > n:
             for k in range(n):
-                q[k] = _dot(C[rows[k]], r)
+                q[k] = dot(C[rows[k]], r)
             reference[:] = r
             moved = 0.0
     largest = 0.0
@@ -255,7 +250,7 @@ def _correlate(C, rows, squares, r, x, reference, q, lam, positive, active):
     for k in range(n):
         value = (q[k] if positive else abs(q[k])) + np.sqrt(squares[k]) * moved
         if moved > 0 and (value >= lam or x[k] != 0):
-            value = _dot(C[rows[k]], r)
+            value = dot(C[rows[k]], r)
             value = value if positive else abs(value)
         largest = max(largest, value)
         if x[k] != 0 or value > lam:
@@ -283,7 +278,7 @@ def dense_descent(C, rows, squares, y, r, x, reference, q, lam, target, positive
     while True:
         n_active, largest = _correlate(C, rows, squares, r, x, reference, q, lam, positive, active)
         before = gap
-        gap = _gap(_dot(r, r), _dot(r, y), largest, np.abs(x).sum(), lam)
+        gap = _gap(dot(r, r), dot(r, y), largest, np.abs(x).sum(), lam)
         stuck = rounds > 0 and gap > 0.1 * before and np.all(np.sign(x) == signs)
         if gap <= target or stuck or rounds == max_rounds:
             return gap

@@ -1,7 +1,8 @@
 """Compiled products of a stored matrix with a vector, for a range of the results.
 
 Each entry is read once and summed in float64, whatever the storage. Several rows go together:
-a pass waits for memory, which delivers more when several streams are read at a time.
+a pass waits for memory, which delivers more when several streams are read at a time. A factor
+1.0 makes float64 of what is stored.
 """
 
 from __future__ import annotations

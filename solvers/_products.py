@@ -19,10 +19,10 @@ __all__ = ["is_contiguous", "products", "products_and_squares", "products_with"]
 #: Entries of A from which a pass takes longer than waking a thread.
 _THREADED_FROM = 1 << 20
 
-#: A pass is cut in about this many blocks of columns. Where rows are contiguous, they are wide
-#: enough to read long stretches.
+#: A pass of several threads is cut in about this many blocks of columns. Where rows are
+#: contiguous, blocks are wide enough to read long stretches.
 _BLOCKS = 64
-_WIDE = 1024
+_WIDE = 256
 
 
 def is_contiguous(A: NDArray) -> bool:
@@ -70,9 +70,8 @@ def products_with(
 def _by_blocks(A: NDArray, task: Callable[[int, int], object]) -> None:
     """Call task(start, stop) for blocks of columns, whose bounds depend on the shape alone."""
     d = A.shape[1]
+    if A.size < _THREADED_FROM:
+        task(0, d)
+        return
     width = max(4 if A.flags.f_contiguous else _WIDE, -(-d // (4 * _BLOCKS)) * 4)
-    for_each(
-        lambda i: task(i * width, min(d, (i + 1) * width)),
-        -(-d // width),
-        threaded=A.size >= _THREADED_FROM,
-    )
+    for_each(lambda i: task(i * width, min(d, (i + 1) * width)), -(-d // width))

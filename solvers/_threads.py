@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 _pool: ThreadPoolExecutor | None = None
+_lock = threading.Lock()
 _inside = threading.local()  # set while this thread runs tasks
 
 
@@ -50,21 +51,25 @@ def for_each(task: Callable[[int], object], n_tasks: int, *, threaded: bool = Tr
     try:
         work()
     finally:
-        for helper in helpers:
-            helper.result()
+        # a helper that has not begun, behind the tasks of others, would find nothing left to do
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
 
 
 def _helpers() -> ThreadPoolExecutor:
     """Return the pool that serves the whole process: starting threads costs half a millisecond."""
     global _pool
-    if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="kernel")
-    return _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="kernel")
+        return _pool
 
 
 def _forget_pool() -> None:
-    global _pool
-    _pool = None
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork

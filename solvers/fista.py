@@ -13,7 +13,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.lasso import Certificate, LassoProblem, LassoSolver, Minimum, certificate, certify
+from solvers.lasso import (
+    Certificate,
+    LassoProblem,
+    LassoSolver,
+    Minimum,
+    certificate,
+    certify,
+    dual_norm,
+)
 from solvers.operators import Operator
 
 __all__ = ["FISTA"]
@@ -139,7 +147,7 @@ class _Descent:
         while True:
             residual = self.y - self.image
             correlations = np.asarray(self.A.rmatvec(residual), dtype=np.float64)
-            largest = float(max(correlations.max(), 0 if self.positive else -correlations.min()))
+            largest = dual_norm(correlations, self.positive)
             found = certificate(self.y, residual, largest, float(np.abs(self.x).sum()), alpha)
             if found.gap <= target or steps >= max_iter:
                 return steps

@@ -9,6 +9,7 @@ with r = y - A x and s the best scale that makes s r feasible, evaluated in floa
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,6 +31,7 @@ __all__ = [
     "certificate",
     "certify",
     "debiased",
+    "dual_norm",
     "objective",
 ]
 
@@ -90,7 +92,9 @@ def certify(
     x = np.asarray(x, dtype=np.float64)
     residual = y - A.matvec(x)
     correlations = A.rmatvec(residual)
-    return certificate(y, residual, _largest(correlations, positive), float(np.abs(x).sum()), alpha)
+    return certificate(
+        y, residual, dual_norm(correlations, positive), float(np.abs(x).sum()), alpha
+    )
 
 
 def objective(A: Operator, y: ArrayLike, x: ArrayLike, alpha: float) -> float:
@@ -100,8 +104,8 @@ def objective(A: Operator, y: ArrayLike, x: ArrayLike, alpha: float) -> float:
     return float(residual @ residual / (2 * len(residual)) + alpha * np.abs(x).sum())
 
 
-def _largest(correlations: NDArray, positive: bool) -> float:
-    """Return the dual norm of A^T r: max |.|, one-sided where x >= 0."""
+def dual_norm(correlations: NDArray, positive: bool) -> float:
+    """Return max |A^T r|, one-sided where x >= 0."""
     return float(max(correlations.max(), 0.0 if positive else -correlations.min()))
 
 
@@ -152,7 +156,8 @@ class LassoProblem:
     positive : bool
         Constrain x >= 0.
     with_norms : bool
-        Find the column norms along with the first products.
+        Find the column norms along with the first pass. For one right-hand side, where that costs
+        less than finding them later.
     """
 
     def __init__(
@@ -167,9 +172,10 @@ class LassoProblem:
         self.positive = positive
         self.m, self.d = A.shape
         self.y_squares = np.einsum("ij,ij->i", self.Y, self.Y)
-        if with_norms and len(Y) == 1:
-            correlations, self.column_norms = A.rmatvec_and_norms(self.Y[0])
-            self.correlations = correlations[None]
+        if with_norms and len(Y) == 1 and A.has_columns_at_hand:
+            with blas_for(self.m * self.d * MEMORY_BOUND):
+                correlations, norms = A.rmatvec_and_norms(self.Y[0])
+            self.correlations, self.column_norms = correlations[None], _finite(norms, A)
         else:
             self.correlations = self.correlate(self.Y)
         # A product with a zero may be skipped, and hide a NaN of A.
@@ -186,7 +192,7 @@ class LassoProblem:
     @cached_property
     def column_norms(self) -> NDArray[np.float64]:
         """Euclidean norms of the columns of A."""
-        return self.A.column_norms()
+        return _finite(self.A.column_norms(), self.A)
 
     @property
     def known_norms(self) -> NDArray[np.float64] | None:
@@ -195,7 +201,7 @@ class LassoProblem:
 
     def largest(self, correlations: NDArray) -> float:
         """Return the dual norm of one row of correlations."""
-        return _largest(correlations, self.positive)
+        return dual_norm(correlations, self.positive)
 
     def alpha_max(self) -> NDArray[np.float64]:
         """Return, for each right-hand side, the smallest alpha whose solution is zero."""
@@ -204,6 +210,23 @@ class LassoProblem:
     def allowed_gap(self, tol: float) -> NDArray[np.float64]:
         """Return the absolute gaps at which to stop, tol ||y||^2 / (2m)."""
         return tol * self.y_squares / (2 * self.m)
+
+    def only(self, rows: NDArray[np.int64]) -> LassoProblem:
+        """Return the problem of some of the right-hand sides."""
+        part = copy.copy(self)
+        part.Y, part.y_squares = self.Y[rows], self.y_squares[rows]
+        part.correlations = self.correlations[rows]
+        return part
+
+
+def _finite(norms: NDArray[np.float64], A: Operator) -> NDArray[np.float64]:
+    """Return the column norms; raise where their squares overflow."""
+    if not np.isfinite(norms).all():
+        refuse_nonfinite(A)
+        raise OverflowError(
+            "the column norms of A overflow; rescale A, for example to unit column norms."
+        )
+    return norms
 
 
 @dataclass(frozen=True)
@@ -384,8 +407,7 @@ class LassoSolver(Solver):
         coef, gap = np.zeros((k, problem.d)), np.zeros(k)
         if len(todo) == 0:
             return Minimum(coef, gap, 0)
-        rest = LassoProblem(problem.A, problem.Y[todo], problem.positive)
-        found = self._minimize(rest, alpha, None if X0 is None else X0[todo])
+        found = self._minimize(problem.only(todo), alpha, None if X0 is None else X0[todo])
         coef[todo], gap[todo] = found.coef, found.dual_gap
         return Minimum(coef, gap, found.n_iter)
 

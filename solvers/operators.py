@@ -69,7 +69,7 @@ class Operator(LinearOperator):
         norms = np.empty(d)
         for start in range(0, d, _BLOCK):
             J = np.arange(start, min(start + _BLOCK, d))
-            norms[J] = np.linalg.norm(self.columns(J), axis=0)
+            norms[J] = np.linalg.norm(self.columns(J).astype(np.float64, copy=False), axis=0)
         return norms
 
     def rmatvec_and_norms(
@@ -140,13 +140,19 @@ class DenseOperator(Operator):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.A.size < _SMALL or not is_contiguous(self.A):
             return super().rmatvec_and_norms(y)
+        self._check_measurements(y)
         correlations, squares = products_and_squares(self.A, y)
         return correlations, np.sqrt(squares)
 
     def rmatvec_with(self, J: NDArray[np.int64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-        if self.A.flags.f_contiguous:
-            return products_with(self.A, J, y)
-        return super().rmatvec_with(J, y)
+        if not self.A.flags.f_contiguous:
+            return super().rmatvec_with(J, y)
+        self._check_measurements(y)
+        return products_with(self.A, self._check_columns(J), y)
+
+    def _check_measurements(self, y: NDArray) -> None:
+        if y.shape != (self.shape[0],):  # the kernels would read past its end
+            raise ValueError(f"y has shape {y.shape}, expected ({self.shape[0]},).")
 
     @property
     def has_columns_at_hand(self) -> bool:
@@ -175,7 +181,7 @@ def _product(A: NDArray, x: NDArray) -> NDArray:
     dtype = np.result_type(A, x)
     if A.dtype == dtype:
         return A @ x.astype(dtype, copy=False)
-    if x.ndim == 1 and is_contiguous(A):
+    if x.ndim == 1 and dtype == np.float64 and is_contiguous(A):
         return products(A.T, x)
     out = np.empty((A.shape[0], *x.shape[1:]), dtype=dtype)
     step = max(1, _CONVERTED // A.shape[1])
@@ -190,6 +196,9 @@ class SparseOperator(Operator):
 
     def __init__(self, A: Any) -> None:
         self.A = sp.csc_array(A)
+        if not self.A.has_canonical_format:  # norms need one number an entry
+            self.A = self.A.copy()
+            self.A.sum_duplicates()
         super().__init__(dtype=self.A.dtype, shape=self.A.shape)
 
     def _matvec(self, x: NDArray) -> NDArray:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.base import Solver, check_positive
-from solvers.lasso import LassoProblem, LassoSolution, alpha_from_noise, debiased
+from solvers.lasso import LassoProblem, LassoSolution, alpha_from_noise, debiased, dual_norm
 from solvers.operators import Operator
 from solvers.working_set import WorkingSet
 
@@ -135,8 +135,7 @@ def sqrt_lasso_gap(
     residual = y - A.matvec(x)
     norm = float(np.linalg.norm(residual))
     correlations = np.asarray(A.rmatvec(residual), dtype=np.float64)
-    largest = float(max(correlations.max(), 0.0 if positive else -correlations.min()))
-    bound = max(norm, largest / (m * alpha))
+    bound = max(norm, dual_norm(correlations, positive) / (m * alpha))
     dual = float(residual @ y) / (m * bound) if bound > 0 else 0.0
     return max(norm / m + alpha * float(np.abs(x).sum()) - dual, 0.0)
 

@@ -3,8 +3,8 @@
 Most coordinates of the solution are zero, and a pass A^T r over the whole matrix costs more
 than solving on the columns that matter. So each outer iteration (1) solves on the
 columns gathered so far, by coordinate descent from cache and, where that slows down with stable
-signs, by solving the optimality system on the support outright; (2) makes one pass A^T r, which
-gives the duality gap, the columns that can be excluded for good and the ones to add next.
+signs, by solving the optimality system on the support outright; (2) makes one pass A^T r, over the
+columns that can have come to matter, which gives the duality gap and the ones to add next.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class WorkingSet(LassoSolver):
     alpha, tol, positive, debias
         See :class:`~solvers.lasso.LassoSolver`.
     max_iter : int, default=100
-        Passes over A.
+        Passes A^T r at most, but always one for the certificate.
 
     Attributes
     ----------
     n_iter_ : int
-        Times the gap was evaluated: passes A^T r, the first, A^T y, included.
+        Passes A^T r made, those over few columns and the first, A^T y, included.
 
     See Also
     --------
@@ -89,7 +89,7 @@ class WorkingSet(LassoSolver):
         states = _start(problem, alpha, X0)
         n_iter, todo = 1, list(range(len(states)))
         fraction = _INNER
-        while todo and n_iter < self.max_iter:
+        while todo and n_iter < max(self.max_iter, 2):
             n_iter += 1
             for i in todo:
                 states[i].descend(fraction * allowed[i])
@@ -117,7 +117,7 @@ class _State:
     ) -> None:
         self.problem, self.alpha, self.pool = problem, alpha, pool
         self.y = problem.Y[i]
-        self.first = self.whole = Pass(self.y, problem.correlations[i])  # whole: the last one
+        self.first = self.last = Pass(self.y, problem.correlations[i])  # last: over all columns
         self.correlations = self.first.correlations
         self.x = np.zeros(len(pool.indices)) if x0 is None else x0[pool.indices].copy()
         self.gap = float(problem.y_squares[i]) / (2 * problem.m)
@@ -132,7 +132,7 @@ class _State:
             target = max(target, _EARLY * self.gap)
         self.residual = self.pool.minimize(
             self.first,
-            self.whole,
+            self.last,
             self.x,
             lam=m * self.alpha,
             target=m * target,
@@ -150,16 +150,17 @@ class _State:
     def certify_by_bounds(self) -> bool:
         """Certify without a pass, if few columns can matter; say whether that was so.
 
-        |A_j^T r| <= |A_j^T r0| + ||A_j|| ||r - r0||, r0 the residual of the last whole pass. Where
-        this is below m alpha, the dual constraint holds and the column stays out. Done where the
-        norms are known; to compute them would cost a pass.
+        |A_j^T r| <= |A_j^T r0| + ||A_j|| ||r - r0||, r0 the residual of the last full pass. Where
+        this is below m alpha, the dual constraint holds and the column stays out; m alpha then
+        serves as the largest correlation of the rest, as it does in the descent. Done where the
+        norms are known: to compute them would cost a pass.
         """
         norms = self.problem.known_norms
         if norms is None or not self.problem.A.has_columns_at_hand:
             return False
-        moved = float(np.linalg.norm(self.residual - self.whole.r))
+        moved = float(np.linalg.norm(self.residual - self.last.r))
         lam = self.problem.m * self.alpha
-        may_matter = _score(self.problem, self.whole.correlations) + norms * moved >= lam
+        may_matter = _score(self.problem, self.last.correlations) + norms * moved >= lam
         may_matter[self.pool.indices] = True
         J = np.flatnonzero(may_matter)
         if len(J) > _FEW * self.problem.d:
@@ -190,7 +191,8 @@ def _start(problem: LassoProblem, alpha: float, X0: NDArray[np.float64] | None) 
     for i, correlations in enumerate(problem.correlations):
         score = _score(problem, correlations)
         n_violated = int(np.count_nonzero(score > problem.m * alpha))
-        chosen = _largest(score, min(n_violated, _first_size(problem)))
+        # where alpha is alpha_max but for rounding, none is violated
+        chosen = _largest(score, min(max(n_violated, 1), _first_size(problem)))
         if X0 is not None:
             chosen = np.union1d(chosen, np.flatnonzero(X0[i]))
         sets.append(chosen)
@@ -223,7 +225,7 @@ def _pass(problem: LassoProblem, states: list[_State]) -> None:
     R = np.array([state.residual for state in states])
     for state, correlations in zip(states, problem.correlate(R)):
         state.certify(correlations, problem.largest(correlations))
-        state.whole = Pass(state.residual, correlations)
+        state.last = Pass(state.residual, correlations)
 
 
 def _score(problem: LassoProblem, correlations: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -179,6 +179,27 @@ def test_stopping_early_warns_and_returns_the_true_gap(name):
     assert solver.dual_gap_ > 1e-12 * (y @ y) / (2 * len(y))
     gap = lasso_gap(dense, y, solver.coef_, alpha)
     assert solver.dual_gap_ <= gap * (1 + 1e-9)
+    assert_certified(dense, y, solver)
+
+
+def assert_certified(dense, y, solver):
+    """The minimum is not further below the objective than ``dual_gap_`` says."""
+    alpha = solver.alpha_
+    best = Lasso(alpha=alpha, tol=1e-14, max_iter=100_000, fit_intercept=False).fit(dense, y).coef_
+    found = lasso_objective(dense, y, solver.coef_, alpha)
+    least = lasso_objective(dense, y, best, alpha)
+    assert found - solver.dual_gap_ <= least + 1e-13 * (y @ y) / (2 * len(y))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("max_iter", [1, 2, 3])
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_gap_of_a_bad_start_is_not_that_of_zero(name, max_iter):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    solver = solvers.get(name, alpha=0.01 * alpha_max(dense, y), tol=1e-12, max_iter=max_iter)
+    solver.fit(op, y, x0=np.full(dense.shape[1], 10.0))
+    assert_certified(dense, y, solver)
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -360,6 +381,12 @@ def test_columns_are_left_out_of_a_descent_only_where_a_bound_allows_it(moved, p
     np.testing.assert_array_equal(active[:n_active], np.flatnonzero((press > lam) | (x != 0)))
     assert largest == pytest.approx(press.max())
     assert few == (moved < 1)
+    # where nothing is violated, a bound on the largest correlation is returned
+    lam = 2 * np.abs(truth).max() + 1
+    _, largest = _correlate(
+        np.nan_to_num(C), np.arange(300), norms**2, r, 0 * x, reference, q, lam, positive, active
+    )
+    assert press.max() * (1 - 1e-12) <= largest
 
 
 @pytest.mark.parametrize("positive", [False, True])
@@ -415,3 +442,43 @@ def test_a_column_that_follows_the_residual_is_not_left_out_of_a_certificate():
     assert state.certify_by_bounds()
     assert state.correlations[500] == pytest.approx(1.1 * lam)
     assert np.count_nonzero(state.correlations) == 2  # and the pool's one
+
+
+def test_a_warm_start_just_short_of_the_solution_is_finished():
+    """All correlations lie a little below m alpha there, where a bound serves as the largest."""
+    A, y, x0 = np.eye(64), np.zeros(64), np.zeros(64)
+    y[0], x0[0] = 1.9, 0.90001
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        for matrix in (A, sp.csc_array(A)):
+            solver = solvers.get("working_set", alpha=1 / 64, tol=1e-6, debias=True)
+            assert solver.fit(matrix, y, x0=x0).n_iter_ <= 3
+
+
+def test_alpha_within_rounding_of_alpha_max_is_no_error():
+    rng = np.random.default_rng(0)
+    m, hits = 7, 0
+    for top in rng.uniform(1, 2, 200):
+        alpha = np.nextafter(top / m, 0)
+        hits += not top > m * alpha  # below alpha_max, and yet nothing is violated
+        found = solvers.get("working_set", alpha=alpha).fit(np.eye(m), top * np.eye(m)[0])
+        assert np.abs(found.coef_).max() < 1e-9
+    assert hits
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("place", [(0, 0), (299, 299), (137, 298)])
+def test_nan_is_found_on_the_way(dtype, order, place):
+    A = np.asarray(np.random.default_rng(0).standard_normal((300, 300)), dtype=dtype, order=order)
+    A[place] = np.nan
+    with pytest.raises(ValueError, match="A contains NaN"):
+        solvers.get("working_set").fit(A, np.ones(300), noise_std=0.1)
+
+
+@pytest.mark.parametrize("name", ["working_set", "fista"])
+def test_norms_that_overflow_are_an_error_not_a_penalty(name):
+    A, y, *_ = sparse_problem()
+    A[:, 3] *= 1e200
+    with pytest.raises(OverflowError, match="rescale A"):
+        solvers.get(name).fit(A, y, noise_std=0.1)

@@ -1,5 +1,7 @@
 """Operators: products, columns and precision."""
 
+import os
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -46,9 +48,60 @@ def test_float32_storage_gives_float64_products_of_float64_vectors(monkeypatch):
     y = RNG.standard_normal(30)
     exact = stored.astype(np.float64).T @ y
     np.testing.assert_allclose(op.rmatvec(y), exact, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(op.rmatmat(np.stack([y, y], 1))[:, 1], exact, rtol=0, atol=1e-13)
+    strided = as_operator(np.repeat(stored, 2, axis=1)[:, ::2])
+    np.testing.assert_allclose(strided.rmatvec(y), exact, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(op.rmatvec(1j * y), 1j * exact, rtol=0, atol=1e-13)
     fast = op.rmatvec(y.astype(np.float32))
     assert fast.dtype == np.float32
     assert np.abs(fast - exact).max() > 1e-9
+
+
+def test_a_sparse_entry_given_in_parts_counts_once():
+    parts = sp.csc_array(([1.0, 2.0, 5.0], [0, 0, 1], [0, 2, 3]), shape=(2, 2))
+    op = as_operator(parts)
+    np.testing.assert_allclose(op.column_norms(), [3, 5])
+    np.testing.assert_allclose(op.rmatvec([1.0, 1.0]), [3, 5])
+    assert parts.nnz == 3  # the caller's matrix is as it was
+
+
+def test_norms_of_float32_columns_are_float64():
+    rows = RowSubset(as_operator(sp.csc_array(A.astype(np.float32))), np.arange(20))
+    exact = np.linalg.norm(A[:20].astype(np.float32).astype(np.float64), axis=0)
+    np.testing.assert_allclose(rows.column_norms(), exact, rtol=1e-14)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_products_with_bad_sizes_are_refused(order, monkeypatch):
+    monkeypatch.setattr("solvers.operators._SMALL", 0)
+    op = as_operator(np.asarray(A, order=order))
+    with pytest.raises(ValueError, match=r"shape|size|mismatch"):
+        op.rmatvec_and_norms(np.zeros(29))
+    with pytest.raises(ValueError, match=r"shape|size|mismatch"):
+        op.rmatvec_with(np.array([1]), np.zeros(29))
+    with pytest.raises(IndexError):
+        op.rmatvec_with(np.array([70]), np.zeros(30))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_does_not_inherit_the_limit_on_blas_threads():
+    from threadpoolctl import threadpool_info
+
+    from solvers._blas import blas_for
+
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+    with blas_for(1):
+        child = os.fork()
+        if child == 0:
+            inherited = threads()
+            with blas_for(1):
+                limited = set(threads())
+            os._exit(0 if (inherited, limited) == (before, {1}) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_small_work_runs_on_one_blas_thread_and_the_limit_is_lifted():
