@@ -173,22 +173,33 @@ def _sparse_gap(data, indices, indptr, y, r, x, lam, positive):
 def sparse_descent(data, indices, indptr, squares, y, r, x, lam, target, positive, max_rounds):
     """Coordinate descent on CSC columns, through the residual.
 
-    A round sweeps over all columns, then over the support. Stops at gap <= target. Changes
-    x and r = y - A x; returns the gap and the rounds made.
+    A round sweeps over all columns, then over the support. Stops at gap <= target, or when a round
+    left the signs of x as they were and a tenth of the gap. Changes x and writes r = y - A x;
+    returns the gap.
     """
     everything = np.arange(len(x))
-    gap = _sparse_gap(data, indices, indptr, y, r, x, lam, positive)
+    signs = np.empty(len(x))
+    gap = np.inf
     rounds = 0
-    while gap > target and rounds < max_rounds:
+    while True:
+        r[:] = y  # anew in each round, see dense_descent
+        for j in range(len(x)):
+            if x[j] != 0:
+                for k in range(indptr[j], indptr[j + 1]):
+                    r[indices[k]] -= x[j] * data[k]
+        before = gap
+        gap = _sparse_gap(data, indices, indptr, y, r, x, lam, positive)
+        stuck = rounds > 0 and gap > 0.1 * before and np.all(np.sign(x) == signs)
+        if gap <= target or stuck or rounds == max_rounds:
+            return gap
         rounds += 1
+        signs[:] = np.sign(x)
         _sweep_columns(data, indices, indptr, squares, everything, r, x, lam, positive)
         support = np.flatnonzero(x)
-        for _ in range(_SUPPORT_SWEEPS):
+        for sweep in range(_SUPPORT_SWEEPS):
             moved = _sweep_columns(data, indices, indptr, squares, support, r, x, lam, positive)
-            if moved < 0.01 * target:
+            if sweep >= 1 and moved < 1e-3 * target:
                 break
-        gap = _sparse_gap(data, indices, indptr, y, r, x, lam, positive)
-    return gap, rounds
 
 
 @njit(cache=True, nogil=True)
@@ -267,15 +278,15 @@ def dense_descent(C, rows, squares, y, r, x, reference, q, lam, target, positive
     support. Stops at gap <= target, or when a round left the signs of x as they were and a tenth
     of the gap. Changes x, writes r = y - A x and keeps q = A^T reference; returns the gap.
     """
-    r[:] = y
-    for k in range(len(x)):
-        if x[k] != 0:
-            _subtract(r, x[k], C[rows[k]], len(r))
     active = np.empty(len(x), dtype=np.int64)
     signs = np.empty(len(x))
     gap = np.inf
     rounds = 0
     while True:
+        r[:] = y  # anew in each round: changes made one by one leave their rounding behind
+        for k in range(len(x)):
+            if x[k] != 0:
+                _subtract(r, x[k], C[rows[k]], len(r))
         n_active, largest = _correlate(C, rows, squares, r, x, reference, q, lam, positive, active)
         before = gap
         gap = _gap(dot(r, r), dot(r, y), largest, np.abs(x).sum(), lam)

@@ -24,6 +24,12 @@ __all__ = ["Pass", "Pool", "new_pool"]
 _MAX_CALLS = 200
 _MAX_ROUNDS = 50
 
+#: Nonzeros up to which the optimality system is solved outright (128 MB).
+_MAX_SYSTEM = 4000
+
+#: A column whose part outside the span of others is below this share of its norm depends on them.
+_DEPENDENT = 1e-7
+
 #: Room made for further columns, in units of those there are; memory not written to is not taken.
 _ROOM = 4
 
@@ -69,12 +75,64 @@ def new_pool(A: Operator, J: NDArray[np.int64]) -> Pool:
     return ColumnPool(A, J)
 
 
-class ColumnPool:
-    """Columns written out, few enough to stay in cache.
+class ResidualPool:
+    """Columns written out; the descent runs on the residual.
 
-    The descent runs on the residual. Where it slows down with stable signs, the optimality system
-    is solved on the support, through its Gram matrix, extended by new columns only.
+    Where it slows down with stable signs, the optimality system is solved on the support.
     """
+
+    indices: NDArray[np.int64]
+
+    def minimize(
+        self,
+        first: Pass,
+        last: Pass,
+        x: NDArray[np.float64],
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> NDArray[np.float64]:
+        r = np.empty_like(first.r)
+        known = Pass(last.r.copy(), last.correlations[self.indices])
+        for _ in range(_MAX_CALLS):
+            gap = self._descend(first.r, r, x, known, lam, target, positive)
+            if gap <= target:
+                break
+            support = np.flatnonzero(x)
+            if len(support) > _MAX_SYSTEM:
+                continue
+            G, c = self._system(support, first.r)
+            with blas_for(len(support) ** 3 / 6):  # a Cholesky factor
+                x[support] = solve_on_support(G, c, x[support], lam)
+        else:
+            self._descend(first.r, r, x, known, lam, np.inf, positive)  # for r
+        return r
+
+    def _descend(
+        self,
+        y: NDArray[np.float64],
+        r: NDArray[np.float64],
+        x: NDArray[np.float64],
+        known: Pass,
+        lam: float,
+        target: float,
+        positive: bool,
+    ) -> float:
+        """Descend until the gap is at most ``target``, or signs are stable; write r = y - A x.
+
+        ``known`` holds a residual and the pool's correlations with it, and may be renewed.
+        """
+        raise NotImplementedError
+
+    def _system(
+        self, support: NDArray[np.int64], y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return A_S^T A_S and A_S^T y for places S of the pool."""
+        raise NotImplementedError
+
+
+class ColumnPool(ResidualPool):
+    """Dense columns, few enough to stay in cache; their Gram matrix grows with the support."""
 
     def __init__(self, A: Operator, J: NDArray[np.int64]) -> None:
         self.A = A
@@ -105,47 +163,38 @@ class ColumnPool:
             self.matrix[n:total] = self.A.columns(J).T
         self.squares = np.concatenate([self.squares, squared_norms(self.matrix, self.rows[n:])])
 
-    def minimize(
+    def _descend(
         self,
-        first: Pass,
-        last: Pass,
+        y: NDArray[np.float64],
+        r: NDArray[np.float64],
         x: NDArray[np.float64],
+        known: Pass,
         lam: float,
         target: float,
         positive: bool,
-    ) -> NDArray[np.float64]:
+    ) -> float:
         from solvers._kernels import dense_descent
 
-        y, rows = first.r, self.rows
-        reference, q = last.r.copy(), last.correlations[self.indices]
-        r = np.empty_like(y)
-        for _ in range(_MAX_CALLS):
-            gap = dense_descent(
-                self.matrix,
-                rows,
-                self.squares,
-                y,
-                r,
-                x,
-                reference,
-                q,
-                lam,
-                target,
-                positive,
-                _MAX_ROUNDS,
-            )
-            if gap <= target:
-                return r
-            support = np.flatnonzero(x)
-            places = self._gram_of(support)
-            c = self.matrix[rows[support]] @ y
-            with blas_for(len(support) ** 3 / 6):  # a Cholesky factor
-                x[support] = solve_on_support(self.gram[np.ix_(places, places)], c, x[support], lam)
-        return self._residual(y, x)
+        return dense_descent(
+            self.matrix,
+            self.rows,
+            self.squares,
+            y,
+            r,
+            x,
+            known.r,
+            known.correlations,
+            lam,
+            target,
+            positive,
+            _MAX_ROUNDS,
+        )
 
-    def _residual(self, y: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
-        support = np.flatnonzero(x)
-        return y - x[support] @ self.matrix[self.rows[support]]
+    def _system(
+        self, support: NDArray[np.int64], y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        places = self._gram_of(support)
+        return self.gram[np.ix_(places, places)], self.matrix[self.rows[support]] @ y
 
     def _gram_of(self, support: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the support is in the Gram matrix, to which what is missing is added."""
@@ -237,8 +286,8 @@ def _with_room(gram: NDArray[np.float64], n: int, total: int) -> NDArray[np.floa
     return larger
 
 
-class SparsePool:
-    """Columns of A in CSC form; the descent runs on the residual."""
+class SparsePool(ResidualPool):
+    """Columns of A in CSC form."""
 
     def __init__(self, A: Operator, J: NDArray[np.int64]) -> None:
         self.A = A
@@ -253,20 +302,19 @@ class SparsePool:
         self.matrix = sp.csc_array(matrix, dtype=np.float64)
         self.squares = np.asarray(self.matrix.multiply(self.matrix).sum(axis=0)).ravel()
 
-    def minimize(
+    def _descend(
         self,
-        first: Pass,
-        last: Pass,
+        y: NDArray[np.float64],
+        r: NDArray[np.float64],
         x: NDArray[np.float64],
+        known: Pass,
         lam: float,
         target: float,
         positive: bool,
-    ) -> NDArray[np.float64]:
+    ) -> float:
         from solvers._kernels import sparse_descent
 
-        y = first.r
-        r = y - self.matrix @ x
-        sparse_descent(
+        return sparse_descent(
             self.matrix.data,
             self.matrix.indices,
             self.matrix.indptr,
@@ -277,9 +325,14 @@ class SparsePool:
             lam,
             target,
             positive,
-            _MAX_ROUNDS * _MAX_CALLS,
+            _MAX_ROUNDS,
         )
-        return r
+
+    def _system(
+        self, support: NDArray[np.int64], y: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        columns = self.matrix[:, support]
+        return (columns.T @ columns).toarray(), columns.T @ y
 
 
 # --- the active-set finish --------------------------------------------------------------
@@ -299,7 +352,9 @@ def solve_on_support(
     for _ in range(5):
         part = G if kept.all() else G[np.ix_(kept, kept)]
         solution = _cholesky_solve(part, (c - lam * signs)[kept])
-        if solution is None:
+        if solution is None and first is None:
+            return _on_independent_part(G, c, x, lam)
+        if solution is None:  # fewer columns: by rounding only
             break
         first = solution if first is None else first
         stays = solution * signs[kept] > 0
@@ -310,14 +365,52 @@ def solve_on_support(
                 return z
             break
         kept[kept] = stays
-    if first is None:
-        return x
+    assert first is not None
     step = first - x
     flips = first * x < 0
     length = float((-x / np.where(flips, step, 1.0))[flips].min(initial=1.0))
     moved = x + length * step
     moved[moved * x <= 1e-14 * x**2] = 0.0
     return moved
+
+
+def _on_independent_part(
+    G: NDArray[np.float64], c: NDArray[np.float64], x: NDArray[np.float64], lam: float
+) -> NDArray[np.float64]:
+    """Return x with entries made zero until the columns left are independent, then solved there.
+
+    Coordinate descent alone exchanges dependent columns in ever smaller steps.
+    """
+    out = x.copy()
+    left = np.arange(len(x))
+    while len(left) > 1:
+        part = G[np.ix_(left, left)]
+        if _cholesky_solve(part, c[left]) is not None:
+            out[left] = solve_on_support(part, c[left], out[left], lam)
+            break
+        moved = _without_dependence(part, c[left], out[left], lam)
+        if moved.all():  # no way down
+            break
+        out[left] = moved
+        left = left[moved != 0]
+    return out
+
+
+def _without_dependence(
+    G: NDArray[np.float64], c: NDArray[np.float64], x: NDArray[np.float64], lam: float
+) -> NDArray[np.float64]:
+    """Return x moved along a dependence of the columns, downhill, until an entry is zero."""
+    direction = scipy.linalg.eigh(G, subset_by_index=[0, 0], check_finite=False)[1][:, 0]
+    if (G @ x - c + lam * np.sign(x)) @ direction > 0:
+        direction = -direction
+    shrinks = direction * x < 0
+    if not shrinks.any():
+        return x
+    lengths = np.full(len(x), np.inf)
+    lengths[shrinks] = -x[shrinks] / direction[shrinks]
+    moved = x + lengths.min() * direction
+    moved[lengths.argmin()] = 0.0
+    return moved if _objective(G, c, moved, lam) <= _objective(G, c, x, lam) else x
 
 
 def _objective(
@@ -328,8 +421,12 @@ def _objective(
 
 
 def _cholesky_solve(G: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return G^-1 b, or None where the columns are dependent but for rounding."""
     try:
         factor = scipy.linalg.cho_factor(G, check_finite=False)
-    except scipy.linalg.LinAlgError:  # collinear columns: coordinate descent copes
+    except scipy.linalg.LinAlgError:
+        return None
+    pivots = np.diagonal(factor[0]) / np.sqrt(np.diagonal(G))
+    if pivots.min(initial=1.0) < _DEPENDENT:
         return None
     return scipy.linalg.cho_solve(factor, b, check_finite=False)

@@ -107,9 +107,7 @@ class Solver(RegressorMixin, BaseEstimator):
         """
         operator = self._check_operator(A, y, reset=True)
         m, d = operator.shape
-        if not (type(y) is np.ndarray and y.ndim == 1):
-            y = column_or_1d(_no_none(y), warn=True)
-        y = _check_vector("y", y, m, "one entry per row of A")
+        y = check_measurements(y, m)
         noise_std = check_noise_std(noise_std)
         if x0 is not None:
             x0 = _check_vector("x0", x0, d, "one entry per column of A")
@@ -149,6 +147,8 @@ class Solver(RegressorMixin, BaseEstimator):
             )
         if not np.isfinite(rows).all():
             raise ValueError("Y contains NaN or infinity; leave those measurements out.")
+        if len(rows) == 0:
+            return np.empty((0, self.operator_.shape[1]))
         with np.errstate(invalid="ignore", over="ignore"):
             X = self._decode(self.operator_, rows)
         _check_coefficients(X, self.operator_)
@@ -241,10 +241,13 @@ def check_positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def _no_none(y: ArrayLike | None) -> ArrayLike:
+def check_measurements(y: ArrayLike | None, m: int) -> NDArray[np.float64]:
+    """Return y as a vector of m float64 numbers; raise ValueError if it is none."""
     if y is None:
         raise ValueError("y=None: requires y to be passed, but the target y is None.")
-    return y
+    if not (type(y) is np.ndarray and y.ndim == 1):
+        y = column_or_1d(y, warn=True)
+    return _check_vector("y", y, m, "one entry per row of A")
 
 
 def _check_vector(name: str, v: ArrayLike, size: int, meaning: str) -> NDArray[np.float64]:

@@ -124,7 +124,7 @@ class _Descent:
 
     def _use(self, A: Operator, x: NDArray[np.float64]) -> None:
         self.A, self.x = A, x
-        self.image = _sparse_product(A, x)
+        self.image = A.image(x)
         self._restart()
 
     def _restart(self) -> None:
@@ -169,10 +169,12 @@ class _Descent:
             moved, uphill = proximal_step(
                 self.z, slope, self.x, 1 / self.lipschitz, lam / self.lipschitz, self.positive, new
             )
-            image = _sparse_product(self.A, new)
+            image = self.A.image(new)
             change = image - self.image_z
             # Below rounding nothing can be certified, nor does it matter.
-            if change @ change <= self.lipschitz * moved * (1 + 1e-9) + 1e-30 * (image @ image):
+            if moved == 0 or change @ change <= self.lipschitz * moved * (1 + 1e-9) + 1e-30 * (
+                image @ image
+            ):
                 break
             self.lipschitz = max(1.2 * self.lipschitz, float(change @ change) / moved)
         if self.accelerated and uphill > 0:
@@ -189,8 +191,8 @@ class _Descent:
         """Start from ||A u||^2 / ||u||^2 for u the largest slope's coordinate: never too large."""
         unit = np.zeros(len(slope))
         unit[np.abs(slope).argmax()] = 1.0
-        image = _sparse_product(self.A, unit)
-        return float(image @ image)
+        image = self.A.image(unit)
+        return float(image @ image) or 1.0
 
     def _screen(
         self,
@@ -215,13 +217,3 @@ class _Descent:
             return
         self.kept = self.kept[keep]
         self._use(self.A.submatrix(np.flatnonzero(keep)), self.x[keep])
-
-
-def _sparse_product(A: Operator, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return A x, through the columns of the support where these are stored and few."""
-    support = np.flatnonzero(x)
-    if 10 * len(support) > len(x) or not A.has_columns_at_hand:
-        return np.asarray(A.matvec(x), dtype=np.float64)
-    if len(support) == 0:
-        return np.zeros(A.shape[0])
-    return np.asarray(A.submatrix(support).matvec(x[support]), dtype=np.float64)

@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from solvers._blas import MEMORY_BOUND, blas_for
-from solvers.base import Solution, Solver, check_positive, refuse_nonfinite
+from solvers.base import (
+    Solution,
+    Solver,
+    check_measurements,
+    check_positive,
+    refuse_nonfinite,
+)
 from solvers.operators import Operator, RowSubset
 
 __all__ = [
@@ -32,8 +38,12 @@ __all__ = [
     "certify",
     "debiased",
     "dual_norm",
+    "feasible",
     "objective",
 ]
+
+#: The smallest ||y||^2 whose gaps, down to rounding, are still normal numbers.
+_LEAST_SQUARE = 1e-290
 
 #: The smallest alpha that ``alpha="noise"`` asks for, in units of alpha_max: with noise_std=0
 #: the Lasso tends to basis pursuit, which has no finite certificate in this form.
@@ -90,7 +100,7 @@ def certify(
 ) -> Certificate:
     """Return the certificate of x in float64, at the price of two products with A."""
     x = np.asarray(x, dtype=np.float64)
-    residual = y - A.matvec(x)
+    residual = y - A.image(x)
     correlations = A.rmatvec(residual)
     return certificate(
         y, residual, dual_norm(correlations, positive), float(np.abs(x).sum()), alpha
@@ -100,13 +110,18 @@ def certify(
 def objective(A: Operator, y: ArrayLike, x: ArrayLike, alpha: float) -> float:
     """Return P(x) = 1/(2m) ||y - A x||^2 + alpha ||x||_1."""
     x = np.asarray(x, dtype=np.float64)
-    residual = np.asarray(y, dtype=np.float64) - A.matvec(x)
+    residual = np.asarray(y, dtype=np.float64) - A.image(x)
     return float(residual @ residual / (2 * len(residual)) + alpha * np.abs(x).sum())
 
 
 def dual_norm(correlations: NDArray, positive: bool) -> float:
     """Return max |A^T r|, one-sided where x >= 0."""
     return float(max(correlations.max(), 0.0 if positive else -correlations.min()))
+
+
+def feasible(x: NDArray[np.float64], positive: bool) -> NDArray[np.float64]:
+    """Return x, or its positive part where x >= 0 is required."""
+    return np.maximum(x, 0.0) if positive else x
 
 
 # --- alpha and bias ---------------------------------------------------------------------
@@ -136,7 +151,7 @@ def debiased(
     """
     m = len(y)
     left = max(m - int(np.count_nonzero(x)), 1) / m
-    correlations = A.rmatvec(y - A.matvec(x))
+    correlations = A.rmatvec(y - A.image(x))
     squares = column_norms**2
     step = np.divide(correlations, squares, out=np.zeros(len(x)), where=squares > 0)
     return x + step / left
@@ -179,8 +194,12 @@ class LassoProblem:
         else:
             self.correlations = self.correlate(self.Y)
         # A product with a zero may be skipped, and hide a NaN of A.
-        if not np.isfinite(self.correlations).all() or not self.Y.all():
+        finite = bool(np.isfinite(self.correlations).all())
+        if not finite or not self.Y.all():
             refuse_nonfinite(A)
+        if not finite:
+            raise OverflowError("A^T y is not finite: A or y is too large, or A^T gives NaN.")
+        _check_squares(self.y_squares, self.Y)
 
     def correlate(self, R: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return A^T r for each row r of R, as an array (k, d)."""
@@ -211,12 +230,28 @@ class LassoProblem:
         """Return the absolute gaps at which to stop, tol ||y||^2 / (2m)."""
         return tol * self.y_squares / (2 * self.m)
 
+    def starts(self, X0: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+        """Return X0 with zero in place of starts whose objective is above that of zero."""
+        values = [objective(self.A, y, x, alpha) for y, x in zip(self.Y, X0)]
+        better = np.array(values) <= self.y_squares / (2 * self.m)  # false for NaN
+        return np.where(better[:, None], X0, 0.0)
+
     def only(self, rows: NDArray[np.int64]) -> LassoProblem:
         """Return the problem of some of the right-hand sides."""
         part = copy.copy(self)
         part.Y, part.y_squares = self.Y[rows], self.y_squares[rows]
         part.correlations = self.correlations[rows]
         return part
+
+
+def _check_squares(squares: NDArray[np.float64], Y: NDArray[np.float64]) -> None:
+    """Raise where ||y||^2, the unit of the gap, is beyond the range of floating point."""
+    vanished = (squares < _LEAST_SQUARE) & Y.any(axis=1)
+    if vanished.any() or not np.isfinite(squares).all():
+        raise OverflowError(
+            f"entries of y up to {np.abs(Y).max():.1e} have squares beyond the range of floating "
+            "point; rescale y."
+        )
 
 
 def _finite(norms: NDArray[np.float64], A: Operator) -> NDArray[np.float64]:
@@ -334,11 +369,14 @@ class LassoSolver(Solver):
             geometric progression.
         """
         operator = self._check_operator(A, y, reset=True)
-        problem = self._new_problem(operator, np.asarray(y, dtype=np.float64)[None])
+        y = check_measurements(y, operator.shape[0])
         if alphas is None:
-            alphas = problem.alpha_max()[0] * np.geomspace(1, eps, n_alphas)
+            problem = self._new_problem(operator, y[None])
+            return self._path(problem, problem.alpha_max()[0] * np.geomspace(1, eps, n_alphas))
         grid = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
-        return self._path(problem, grid)
+        if grid.ndim != 1 or not (np.isfinite(grid).all() and (grid > 0).all()):
+            raise ValueError(f"alphas={alphas!r} must be a list of finite numbers > 0.")
+        return self._path(self._new_problem(operator, y[None]), grid)
 
     # --- for subclasses
 
@@ -369,7 +407,7 @@ class LassoSolver(Solver):
         x0: NDArray[np.float64] | None,
     ) -> LassoSolution:
         problem = self._new_problem(A, y[None])
-        X0 = None if x0 is None else self._feasible(x0)[None]
+        X0 = None if x0 is None else feasible(x0, self.positive)[None]
         n_iter = 0
         if self.alpha == "noise" and noise_std is None:
             noise_std, X0, n_iter = self._scaled_lasso(problem, X0)
@@ -390,7 +428,9 @@ class LassoSolver(Solver):
     def _decode(self, A: Operator, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         """Solve for all rows of Y at the alpha of ``fit``."""
         problem = self._new_problem(A, Y)
-        found = self._minimum(problem, self.alpha_, None)
+        # alpha_ is zero where fit saw y = 0 and no noise
+        alpha = self.alpha_ or _ALPHA_FLOOR * float(problem.alpha_max().max())
+        found = self._minimum(problem, alpha, None)
         if (found.dual_gap > problem.allowed_gap(self.tol)).any():
             self._warn(self._late(problem, found))
         return self._estimates(problem, found)
@@ -400,6 +440,7 @@ class LassoSolver(Solver):
     ) -> Minimum:
         """Minimise, answering at once for the right-hand sides whose solution is zero."""
         k = len(problem.Y)
+        X0 = None if X0 is None else problem.starts(X0, alpha)
         todo = np.flatnonzero(alpha < problem.alpha_max())
         if len(todo) == k:
             with blas_for(k * problem.m * problem.d * MEMORY_BOUND):
@@ -436,7 +477,7 @@ class LassoSolver(Solver):
             found = self._minimum(problem, max(noise_std * unit, floor), X0)
             X0, n_iter = found.coef, n_iter + found.n_iter
             last = noise_std
-            noise_std = float(np.linalg.norm(y - problem.A.matvec(X0[0])) / np.sqrt(m))
+            noise_std = float(np.linalg.norm(y - problem.A.image(X0[0])) / np.sqrt(m))
             if abs(last - noise_std) <= 1e-3 * last:
                 break
         return noise_std, X0, n_iter
@@ -476,9 +517,6 @@ class LassoSolver(Solver):
         return np.array(
             [debiased(problem.A, y, x, problem.column_norms) for y, x in zip(problem.Y, found.coef)]
         )
-
-    def _feasible(self, x0: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.maximum(x0, 0.0) if self.positive else x0
 
     def _late(self, problem: LassoProblem, found: Minimum) -> str:
         relative = found.dual_gap / np.maximum(problem.allowed_gap(1.0), np.finfo(float).tiny)

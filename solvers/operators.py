@@ -89,6 +89,15 @@ class Operator(LinearOperator):
         """Whether some columns take no more than their share of a pass over A."""
         return self.has_sparse_columns
 
+    def image(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return A x, through the columns of the support where these are at hand and few."""
+        support = np.flatnonzero(x)
+        if 10 * len(support) > len(x) or not self.has_columns_at_hand:
+            return np.asarray(self.matvec(x), dtype=np.float64)
+        if len(support) == 0:
+            return np.zeros(self.shape[0])
+        return np.asarray(self.submatrix(support).matvec(x[support]), dtype=np.float64)
+
     def as_stored(self) -> Operator:
         """Return the operator as a plain array or sparse matrix where it is held as one."""
         return self
@@ -299,6 +308,8 @@ def as_operator(A: Any, check_finite: bool = True) -> Operator:
     if isinstance(A, Operator):
         return A
     if isinstance(A, LinearOperator):
+        if np.issubdtype(A.dtype, np.complexfloating):
+            raise ValueError(f"A must be real, got a LinearOperator of dtype {A.dtype}.")
         return _Products(A)
     if sp.issparse(A):
         A = sp.csc_array(A)

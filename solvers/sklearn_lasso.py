@@ -54,7 +54,7 @@ class SklearnLasso(LassoSolver):
     @staticmethod
     def _fitted(model: Any, A: Any, y: NDArray, x0: NDArray | None) -> tuple[NDArray, int]:
         if x0 is not None:
-            model.coef_ = np.asarray(x0, dtype=A.dtype)
+            model.coef_ = np.array(x0, dtype=A.dtype)  # a copy: the solution is written there
         with warnings.catch_warnings():
             # Our own certificate warns, with the gap that was reached.
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -85,7 +85,7 @@ class SkglmLasso(SklearnLasso):
 
         model = Lasso(alpha, tol=self.tol * alpha, warm_start=x0 is not None, **self._common())
         if x0 is not None:
-            model.coef_ = np.asarray(x0, dtype=A.dtype)
+            model.coef_ = np.array(x0, dtype=A.dtype)
             model.intercept_ = 0.0
         return self._fitted(model, A, y, None)
 

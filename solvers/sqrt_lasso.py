@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.base import Solver, check_positive
-from solvers.lasso import LassoProblem, LassoSolution, alpha_from_noise, debiased, dual_norm
+from solvers.lasso import (
+    LassoProblem,
+    LassoSolution,
+    alpha_from_noise,
+    debiased,
+    dual_norm,
+    feasible,
+)
 from solvers.operators import Operator
 from solvers.working_set import WorkingSet
 
@@ -84,11 +91,11 @@ class SqrtLasso(Solver):
         alpha = self._choose_alpha(problem)
         allowed = self.tol * float(np.linalg.norm(y)) / problem.m
         inner = WorkingSet(max_iter=self.max_iter, positive=self.positive)
-        x = np.zeros(problem.d) if x0 is None else x0
+        x = np.zeros(problem.d) if x0 is None else feasible(x0, self.positive)
         smallest = 1e-9 * float(problem.alpha_max()[0]) / alpha
         norm, last, n_iter = float(np.linalg.norm(y)), None, 0
         while True:
-            residual = y - A.matvec(x)
+            residual = y - A.image(x)
             gap = sqrt_lasso_gap(A, y, x, alpha, self.positive)
             if gap <= allowed or n_iter >= _MAX_PROBLEMS:
                 break
@@ -97,7 +104,7 @@ class SqrtLasso(Solver):
             # that one must become much smaller; tightened as the fixed point comes near.
             inner.tol = max(0.1**n_iter * self.tol, 1e-14)
             x = inner._minimum(problem, alpha * max(norm, smallest), x[None]).coef[0]
-            point = norm**2, float(np.sum((y - A.matvec(x)) ** 2))
+            point = norm**2, float(np.sum((y - A.image(x)) ** 2))
             norm = np.sqrt(_fixed_point(last, point))
             last = point
         return LassoSolution(
@@ -132,7 +139,7 @@ def sqrt_lasso_gap(
     normalised and shrunk until feasible.
     """
     m = len(y)
-    residual = y - A.matvec(x)
+    residual = y - A.image(x)
     norm = float(np.linalg.norm(residual))
     correlations = np.asarray(A.rmatvec(residual), dtype=np.float64)
     bound = max(norm, dual_norm(correlations, positive) / (m * alpha))

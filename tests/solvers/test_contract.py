@@ -8,7 +8,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.sparse.linalg import aslinearoperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from sklearn.base import clone
 
 import solvers
@@ -168,3 +168,17 @@ class TestBadInput:
         solver = solvers.get(name).fit(A, y, noise_std=noise)
         with pytest.raises(ValueError, match="fitted on 120 measurements"):
             solver.decode(np.zeros((2, 7)))
+
+    def test_decode_of_no_rows(self, name):
+        A, y, _, noise = sparse_problem()
+        solver = solvers.get(name).fit(A, y, noise_std=noise)
+        assert solver.decode(np.zeros((0, 120))).shape == (0, 400)
+
+
+def test_operators_that_give_nan_or_complex_numbers_are_refused():
+    A, y, *_ = sparse_problem()
+    broken = LinearOperator(A.shape, matvec=lambda x: A @ x * np.nan, rmatvec=lambda y: A.T @ y / 0)
+    with np.errstate(all="ignore"), pytest.raises(OverflowError, match="not finite"):
+        solvers.get("working_set", alpha=0.1).fit(broken, y)
+    with pytest.raises(ValueError, match="must be real"):
+        solvers.get("working_set").fit(aslinearoperator(A * 1j), y)

@@ -466,6 +466,91 @@ def test_alpha_within_rounding_of_alpha_max_is_no_error():
     assert hits
 
 
+@pytest.mark.parametrize("name", ["working_set", "fista", "sklearn_lasso", *ADAPTERS])
+def test_no_solution_of_a_path_is_overwritten_by_the_next(name):
+    op, dense = OPERATORS["dense"]
+    y = measurements(dense)
+    path = solvers.get(name, tol=1e-7).path(op, y, n_alphas=5, eps=0.05)
+    assert not path.coefs[0].any()
+    for alpha, x in zip(path.alphas, path.coefs):
+        assert lasso_gap(dense, y, x, alpha) <= 1.001e-7 * (y @ y) / (2 * len(y)) + 1e-15
+
+
+@pytest.mark.parametrize("bad", [[0.1, -1.0], [0.1, np.nan], [[0.1]]])
+def test_a_path_of_impossible_alphas_is_refused(bad):
+    A, y, *_ = sparse_problem()
+    with pytest.raises(ValueError, match="alphas="):
+        solvers.get("working_set").path(A, y, alphas=bad)
+
+
+def test_a_path_checks_its_measurements():
+    A, y, *_ = sparse_problem()
+    y[0] = np.nan
+    with pytest.raises(ValueError, match="y contains NaN"):
+        solvers.get("working_set").path(A, y)
+    with pytest.raises(ValueError, match="y has shape"):
+        solvers.get("working_set").path(A, y[1:])
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("size", [1e6, 1e13, 1e100, 1e200])
+@pytest.mark.parametrize("kind", ["dense", "csc"])
+@pytest.mark.parametrize("name", OURS)
+def test_a_start_far_away_does_no_harm(name, kind, size):
+    op, dense = OPERATORS[kind]
+    y = measurements(dense)
+    solver = solvers.get(name, alpha=0.1 * alpha_max(dense, y), tol=1e-8)
+    solver.fit(op, y, x0=np.full(dense.shape[1], size))
+    assert lasso_gap(dense, y, solver.coef_, solver.alpha_) <= 1.001e-8 * (y @ y) / (2 * len(y))
+
+
+@pytest.mark.parametrize("kind", ["dense", "csc"])
+def test_the_residual_is_free_of_the_rounding_of_large_starts(kind):
+    """The descent updates it a step at a time, and the certificate believes it."""
+    from solvers._pools import Pass, new_pool
+
+    op, dense = OPERATORS[kind]
+    y = measurements(dense)
+    pool = new_pool(as_operator(op), np.arange(20))
+    first = Pass(y, dense.T @ y)
+    x = np.full(20, 1e13)
+    r = pool.minimize(first, first, x, lam=0.1, target=1e-6, positive=False)
+    np.testing.assert_allclose(r, y - dense[:, :20] @ x, rtol=0, atol=1e-13)
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_dependent_columns_are_exchanged_at_once(sparse, seed):
+    rng = np.random.default_rng(seed)
+    for A in (rng.standard_normal((1, 5)), (rng.random((9, 182)) < 0.3) * 1.0):
+        y = rng.standard_normal(len(A))
+        solver = solvers.get("working_set", tol=1e-9, max_iter=20)
+        solver.fit(sp.csc_array(A) if sparse else A, y, noise_std=0)
+        assert lasso_gap(A, y, solver.coef_, solver.alpha_) <= 1.001e-9 * (y @ y) / (2 * len(y))
+
+
+def test_fista_starts_at_the_solution_though_the_first_column_is_zero():
+    A = np.array([[0.0, 1, 0], [0, 0, 1]])
+    found = solvers.get("fista", alpha=0.1, tol=1e-9).fit(A, [1.0, 2.0], x0=[0.0, 1, 2]).coef_
+    np.testing.assert_allclose(found, [0, 0.8, 1.8], atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
+@pytest.mark.parametrize("name", FAMILY)
+def test_measurements_beyond_floating_point_are_refused(name, scale):
+    A, y, *_ = sparse_problem()
+    with pytest.raises(OverflowError, match="rescale y"):
+        solvers.get(name).fit(A, y * scale, noise_std=scale)
+
+
+@pytest.mark.parametrize("name", ["fista", "working_set"])
+def test_decode_after_a_fit_that_saw_nothing(name):
+    A, y, *_ = sparse_problem()
+    solver = solvers.get(name).fit(A, 0 * y, noise_std=0)
+    assert solver.decode(y).any()
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("place", [(0, 0), (299, 299), (137, 298)])

@@ -110,6 +110,13 @@ def test_sqrt_lasso_needs_no_noise_level():
     np.testing.assert_allclose(louder.coef_, 50 * once.coef_, atol=1e-3)
 
 
+def test_a_start_with_the_wrong_signs_does_not_make_sqrt_lasso_negative():
+    A, y, *_ = sparse_problem(noise=0.1)
+    start = solvers.get("sqrt_lasso").fit(A, y).coef_
+    assert start.min() < 0
+    assert solvers.get("sqrt_lasso", positive=True).fit(A, y, x0=start).coef_.min() >= 0
+
+
 # --- greedy
 
 
