@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -70,9 +71,9 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Print the table and its notes."""
-        table = Table(title=self.title)
+        table = Table(title=self.title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fits 80 columns
         for k, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if k == 0 else "right")
+            table.add_column(column, justify="left" if k == 0 else "right", no_wrap=True)
         for row in self.rows:
             table.add_row(
                 *[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
