@@ -75,7 +75,9 @@ def gram_descent(G, n, c, q, x, lam, yy, target, positive, max_rounds):
         for j in range(n):
             signs[j] = np.sign(x[j])
             g = G[j, j]
-            if g > 0:
+            if g == 0:
+                x[j] = 0.0
+            else:
                 new = soft(x[j] * g + q[j], lam, positive) / g
                 if new != x[j]:
                     _subtract(q, new - x[j], G[j], n)
@@ -139,7 +141,9 @@ def _column_dot(data, indices, start, stop, r):
 def _sweep_columns(data, indices, indptr, squares, columns, r, x, lam, positive):
     decrease = 0.0
     for j in columns:
-        if squares[j] > 0:
+        if squares[j] == 0:
+            x[j] = 0.0  # a start may have put it there
+        else:
             start, stop = indptr[j], indptr[j + 1]
             old = x[j]
             z = old * squares[j] + _column_dot(data, indices, start, stop, r)
@@ -223,7 +227,9 @@ def _distance(a, b):
 def _sweep_rows(C, rows, squares, places, r, x, lam, positive):
     decrease = 0.0
     for k in places:
-        if squares[k] > 0:
+        if squares[k] == 0:
+            x[k] = 0.0  # a start may have put it there
+        else:
             a = C[rows[k]]
             old = x[k]
             new = soft(old * squares[k] + dot(a, r), lam, positive) / squares[k]

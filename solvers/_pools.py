@@ -27,8 +27,11 @@ _MAX_ROUNDS = 50
 #: Nonzeros up to which the optimality system is solved outright (128 MB).
 _MAX_SYSTEM = 4000
 
-#: A column whose part outside the span of others is below this share of its norm depends on them.
-_DEPENDENT = 1e-7
+#: A column depends on others where this share at most of its squared norm is outside their span.
+_DEPENDENT = 1e-12
+
+#: Operations to spend on dropping entries one by one, each for a factor of the Gram matrix.
+_WALK = 1e9
 
 #: Room made for further columns, in units of those there are; memory not written to is not taken.
 _ROOM = 4
@@ -343,20 +346,16 @@ def solve_on_support(
 ) -> NDArray[np.float64]:
     """Return a better x with the signs of x: of G z = c - lam sign(x), dropping what flips.
 
-    All of x is nonzero. The solution is kept where it lowers the objective; otherwise x moves
-    towards it until the first sign change, which always does.
+    All of x is nonzero. Dropping all that flips at once is quick but not always an improvement;
+    where it is none, entries are dropped one by one.
     """
     signs = np.sign(x)
     kept = np.ones(len(x), dtype=bool)
-    first: NDArray[np.float64] | None = None
     for _ in range(5):
         part = G if kept.all() else G[np.ix_(kept, kept)]
         solution = _cholesky_solve(part, (c - lam * signs)[kept])
-        if solution is None and first is None:
-            return _on_independent_part(G, c, x, lam)
-        if solution is None:  # fewer columns: by rounding only
+        if solution is None:
             break
-        first = solution if first is None else first
         stays = solution * signs[kept] > 0
         if stays.all():
             z = np.zeros(len(x))
@@ -365,52 +364,62 @@ def solve_on_support(
                 return z
             break
         kept[kept] = stays
-    assert first is not None
-    step = first - x
-    flips = first * x < 0
-    length = float((-x / np.where(flips, step, 1.0))[flips].min(initial=1.0))
-    moved = x + length * step
-    moved[moved * x <= 1e-14 * x**2] = 0.0
-    return moved
+    return _walk(G, c, x, lam)
 
 
-def _on_independent_part(
+def _walk(
     G: NDArray[np.float64], c: NDArray[np.float64], x: NDArray[np.float64], lam: float
 ) -> NDArray[np.float64]:
-    """Return x with entries made zero until the columns left are independent, then solved there.
-
-    Coordinate descent alone exchanges dependent columns in ever smaller steps.
-    """
-    out = x.copy()
+    """Return x moved downhill with its signs, dropping what becomes zero on the way."""
+    x = x.copy()
     left = np.arange(len(x))
-    while len(left) > 1:
-        part = G[np.ix_(left, left)]
-        if _cholesky_solve(part, c[left]) is not None:
-            out[left] = solve_on_support(part, c[left], out[left], lam)
+    for _ in range(int(np.clip(_WALK / len(x) ** 3, 1, len(x)))):
+        z = x[left]
+        step, whole = _downhill(G[np.ix_(left, left)], c[left], z, lam)
+        shrinks = step * z < 0
+        lengths = np.full(len(z), np.inf)
+        lengths[shrinks] = -z[shrinks] / step[shrinks]
+        first = int(lengths.argmin())
+        if lengths[first] >= whole:
+            x[left] = z + step if np.isfinite(whole) else z
             break
-        moved = _without_dependence(part, c[left], out[left], lam)
-        if moved.all():  # no way down
+        x[left] = z + lengths[first] * step
+        x[left[first]] = 0.0
+        left = np.delete(left, first)
+        if len(left) == 0:
             break
-        out[left] = moved
-        left = left[moved != 0]
-    return out
+    return x
 
 
-def _without_dependence(
+def _downhill(
     G: NDArray[np.float64], c: NDArray[np.float64], x: NDArray[np.float64], lam: float
-) -> NDArray[np.float64]:
-    """Return x moved along a dependence of the columns, downhill, until an entry is zero."""
-    direction = scipy.linalg.eigh(G, subset_by_index=[0, 0], check_finite=False)[1][:, 0]
-    if (G @ x - c + lam * np.sign(x)) @ direction > 0:
-        direction = -direction
-    shrinks = direction * x < 0
-    if not shrinks.any():
-        return x
-    lengths = np.full(len(x), np.inf)
-    lengths[shrinks] = -x[shrinks] / direction[shrinks]
-    moved = x + lengths.min() * direction
-    moved[lengths.argmin()] = 0.0
-    return moved if _objective(G, c, moved, lam) <= _objective(G, c, x, lam) else x
+) -> tuple[NDArray[np.float64], float]:
+    """Return a step and how much of it to take: to the minimum for these signs, 1.
+
+    Or, where columns depend on each other, along the dependence, on which the fit stays as it is
+    and ||x||_1 shrinks: all the way, inf. Coordinate descent would exchange such columns in ever
+    smaller steps.
+    """
+    scale = np.sqrt(np.diagonal(G))
+    factor, order, rank, _ = scipy.linalg.lapack.dpstrf(G / np.outer(scale, scale), tol=_DEPENDENT)
+    order = order - 1
+    inside = order[:rank]
+    square = np.triu(factor[:rank, :rank]), False
+    step = np.zeros(len(x))
+    if rank == len(x):
+        right = (c - lam * np.sign(x)) / scale
+        step[inside] = scipy.linalg.cho_solve(square, right[inside], check_finite=False)
+        return step / scale - x, 1.0
+    outside = order[rank]
+    step[inside] = -scipy.linalg.solve_triangular(
+        square[0], factor[:rank, rank], check_finite=False
+    )
+    step[outside] = 1.0
+    step /= scale
+    slope = float(np.sign(x) @ step)
+    # where the slope is only rounding, the dependent column goes
+    uphill = slope > 0 if abs(slope) > 1e-9 * np.abs(step).sum() else step[outside] * x[outside] > 0
+    return (-step if uphill else step), np.inf
 
 
 def _objective(
@@ -426,7 +435,7 @@ def _cholesky_solve(G: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[n
         factor = scipy.linalg.cho_factor(G, check_finite=False)
     except scipy.linalg.LinAlgError:
         return None
-    pivots = np.diagonal(factor[0]) / np.sqrt(np.diagonal(G))
+    pivots = np.diagonal(factor[0]) ** 2 / np.diagonal(G)
     if pivots.min(initial=1.0) < _DEPENDENT:
         return None
     return scipy.linalg.cho_solve(factor, b, check_finite=False)

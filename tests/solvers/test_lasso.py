@@ -530,6 +530,37 @@ def test_dependent_columns_are_exchanged_at_once(sparse, seed):
         assert lasso_gap(A, y, solver.coef_, solver.alpha_) <= 1.001e-9 * (y @ y) / (2 * len(y))
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csc_array])
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_start_on_a_column_of_zeros_is_taken_back(name, kind):
+    A, y, *_ = sparse_problem()
+    A[:, 50:60] = 0
+    alpha = 0.1 * alpha_max(A, y)
+    start = solvers.get(name, alpha=alpha).fit(kind(A), y).coef_
+    start[50:60] = 1e-3
+    found = solvers.get(name, alpha=alpha, tol=1e-9).fit(kind(A), y, x0=start)
+    assert not found.coef_[50:60].any()
+    assert lasso_gap(A, y, found.coef_, alpha) <= 1.001e-9 * (y @ y) / (2 * len(y))
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", ["repeated", "correlated"])
+def test_hard_designs_with_weak_penalties_are_solved_in_few_passes(kind, sparse):
+    """Columns that repeat, or that correlate by 0.99 with the next, on a full support."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((80, 300))
+    if kind == "repeated":
+        A[:, 150:] = A[:, :150]
+    else:
+        for j in range(1, 300):
+            A[:, j] = 0.99 * A[:, j - 1] + np.sqrt(1 - 0.99**2) * A[:, j]
+    y = rng.standard_normal(80)
+    solver = solvers.get("working_set", alpha=1e-3 * alpha_max(A, y), tol=1e-9, max_iter=15)
+    solver.fit(sp.csc_array(A) if sparse else A, y)
+    assert lasso_gap(A, y, solver.coef_, solver.alpha_) <= 1.001e-9 * (y @ y) / 160
+
+
 def test_fista_starts_at_the_solution_though_the_first_column_is_zero():
     A = np.array([[0.0, 1, 0], [0, 0, 1]])
     found = solvers.get("fista", alpha=0.1, tol=1e-9).fit(A, [1.0, 2.0], x0=[0.0, 1, 2]).coef_
