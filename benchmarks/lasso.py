@@ -1,8 +1,8 @@
 """The Lasso against celer, skglm, scikit-learn and PyLops: same data, same certifier, one run.
 
 Each package is run at the loosest of its own tolerances (in factors of ten) that reaches the
-certified gap, and only that run is timed. The certifier is a NumPy function of this file,
-which no solver calls. Compilation happens before the clock starts.
+certified gap, and only that run is timed, in turn with the others. The certifier is a NumPy
+function of this file, which no solver calls. Compilation happens before the clock starts.
 
 Environment: ``LASSO_SIZES`` (such as ``500x5000,4000x50000``), ``LASSO_SEEDS`` (a number),
 ``LASSO_ALPHAS`` (of ``noise,0.5,0.3,0.1,0.03``) and ``LASSO_PARTS`` (of
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,17 +72,20 @@ class Problem:
 Fit = Callable[[Problem, float, float], np.ndarray]
 
 
-def _steady_seconds(function: Callable[[], Any]) -> float:
-    """Least time of several runs, the more the shorter they are.
+def _in_turn(functions: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Least time of each function, over four rounds in which each has its turn.
 
-    A run of a few milliseconds is at the mercy of the machine; so many find it undisturbed.
+    A run of a few milliseconds is at the mercy of the machine, whose troubles last longer than
+    that: a turn takes ten of those, and the rounds see it at different times.
     """
-    start = time.perf_counter()
-    function()
-    once = time.perf_counter() - start
-    if once > 1.0:
-        return once
-    return min(once, seconds(function, repeats=40 if once < 0.05 else 5 if once < 0.3 else 2))
+    least = dict.fromkeys(functions, np.inf)
+    for _ in range(4):
+        for name, function in functions.items():
+            if least[name] > 1.0 and np.isfinite(least[name]):
+                continue  # long enough to see the machine as it is
+            runs = 10 if least[name] < 0.05 else 1
+            least[name] = min(least[name], seconds(function, repeats=runs))
+    return least
 
 
 def _ours(problem: Problem, alpha: float, tol: float) -> np.ndarray:
@@ -116,23 +118,18 @@ def _peers() -> dict[str, tuple[Fit, list[float]]]:
     }
 
 
-def _time_to_gap(
+def _loosest(
     fit: Fit, tolerances: list[float], problem: Problem, alpha: float, gap: float
-) -> tuple[float, float]:
-    """Return the time of the loosest run that is certified, and its gap."""
+) -> tuple[float | None, float]:
+    """Return the loosest tolerance whose solution is certified, and its gap."""
     reached = np.inf
     for tol in tolerances:
         if tol > 100 * max(gap, 1e-3):
             continue
-        start = time.perf_counter()
-        x = fit(problem, alpha, tol)
-        elapsed = time.perf_counter() - start
-        reached = problem.relative_gap(x, alpha)
+        reached = problem.relative_gap(fit(problem, alpha, tol), alpha)
         if reached <= gap:
-            if elapsed < 1.0:
-                elapsed = _steady_seconds(lambda tol=tol: fit(problem, alpha, tol))
-            return elapsed, reached
-    return np.inf, reached
+            return tol, reached
+    return None, reached
 
 
 def _sizes(quick: bool) -> list[tuple[int, int]]:
@@ -163,7 +160,7 @@ def _against_peers(m: int, d: int, seeds: int, peers: dict, console: Console) ->
         ["alpha", "gap", "support", "ours", "passes", *peers, "ratio", "worst"],
     )
     problems = [Problem.draw(m, d, seed) for seed in range(seeds)]
-    passes = [_steady_seconds(lambda p=p: p.A.T @ p.y) for p in problems]
+    passes = [_in_turn({"pass": lambda p=p: p.A.T @ p.y})["pass"] for p in problems]
     for fraction in _fractions():
         for gap in TOLERANCES:
             rows = [
@@ -196,13 +193,16 @@ def _one_row(
 ) -> list[float]:
     alpha = problem.alpha_noise if fraction is None else fraction * problem.alpha_max
     x = _ours(problem, alpha, gap)
-    ours = _steady_seconds(lambda: _ours(problem, alpha, gap))
     worst = problem.relative_gap(x, alpha)
-    times = []
-    for fit, tolerances in peers.values():
-        elapsed, reached = _time_to_gap(fit, tolerances, problem, alpha, gap)
-        times.append(elapsed)
+    runs = {"ours": lambda: _ours(problem, alpha, gap)}
+    for name, (fit, tolerances) in peers.items():
+        tol, reached = _loosest(fit, tolerances, problem, alpha, gap)
         worst = max(worst, reached)
+        if tol is not None:
+            runs[name] = lambda fit=fit, tol=tol: fit(problem, alpha, tol)
+    least = _in_turn(runs)
+    ours = least["ours"]
+    times = [least.get(name, np.inf) for name in peers]
     return [np.count_nonzero(x), ours, ours / one_pass, *times, min(times) / ours, worst]
 
 
@@ -318,7 +318,8 @@ def storage(quick: bool) -> Report:
         for dtype in (np.float64, np.float32):
             A = np.asarray(problem.A, dtype=dtype, order=order)
             solver = solvers.get("working_set", tol=1e-6).fit(A, problem.y, noise)  # compiles
-            elapsed = _steady_seconds(lambda A=A, solver=solver: solver.fit(A, problem.y, noise))
+            fit = {"ours": lambda A=A, solver=solver: solver.fit(A, problem.y, noise)}
+            elapsed = _in_turn(fit)["ours"]
             gap = problem_gap(A.astype(np.float64), problem.y, solver.coef_, solver.alpha_)
             report.add(
                 f"{m}x{d}", order, np.dtype(dtype).name, A.nbytes / 1e6, 1e3 * elapsed, f"{gap:.0e}"
