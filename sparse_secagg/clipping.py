@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from sparse_secagg.accounting import DEFAULT_ORDERS
 from sparse_secagg.mechanisms import DiscreteGaussian
 from sparse_secagg.mechanisms.randomness import Randomness
+from sparse_secagg.privacy.curves import DEFAULT_ORDERS
 
 __all__ = ["AdaptiveClip"]
 
@@ -79,8 +79,31 @@ class AdaptiveClip(BaseEstimator):
         self._check()
         return float(getattr(self, "clip_norm_", self.initial))
 
+    def mechanism(
+        self, n_clients: int, *, adjacency: str = "zero_out", colluders: int = 0
+    ) -> DiscreteGaussian:
+        """Return the calibrated mechanism that counts the bits of ``n_clients`` clients."""
+        self._check()
+        z = self.noise_multiplier
+        mechanism = DiscreteGaussian(
+            noise_multiplier=max(1.0, n_clients / 10) if z == "auto" else float(z),
+            clip_norm=0.5,
+            n_bits=_N_BITS,
+            adjacency=adjacency,
+            colluders=colluders,
+            # one number needs no flattening: a fixed public rotation keeps simulations repeatable
+            random_state=0,
+        )
+        mechanism.calibrate(n_clients, 1)
+        return mechanism
+
     def update(
-        self, norms: ArrayLike, rng: Randomness | None = None, *, adjacency: str = "zero_out"
+        self,
+        norms: ArrayLike,
+        rng: Randomness | None = None,
+        *,
+        adjacency: str = "zero_out",
+        colluders: int = 0,
     ) -> Self:
         """Move the clip after a round.
 
@@ -93,6 +116,8 @@ class AdaptiveClip(BaseEstimator):
             Private randomness; the operating system's by default.
         adjacency : {"zero_out", "replace_one"}
             What neighbouring data sets differ by, for ``rdp_``.
+        colluders : int
+            Clients whose share of the noise does not count.
         """
         clip = self.current
         norms = np.asarray(norms, dtype=np.float64)
@@ -101,14 +126,9 @@ class AdaptiveClip(BaseEstimator):
         n = len(norms)
         bits = np.where(norms <= clip, 0.5, -0.5)
         bits[norms == 0] = 0.0
-        z = max(1.0, n / 10) if self.noise_multiplier == "auto" else float(self.noise_multiplier)
-        # one number needs no flattening: a fixed public rotation keeps simulations repeatable
-        mechanism = DiscreteGaussian(
-            noise_multiplier=z, clip_norm=0.5, n_bits=_N_BITS, adjacency=adjacency, random_state=0
-        )
-        parameters = mechanism.calibrate(n, 1)
+        mechanism = self.mechanism(n, adjacency=adjacency, colluders=colluders)
         messages = mechanism.encode(bits[:, None], rng)
-        total = messages.sum(axis=0) % np.uint64(parameters.modulus)
+        total = messages.sum(axis=0) % np.uint64(mechanism.parameters_.modulus)
         share = 0.5 + mechanism.decode(total, n)[0]
         # the share is a probability; outside only noise is left to follow
         share = min(max(share, 0.0), 1.0)

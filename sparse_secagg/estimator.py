@@ -8,7 +8,7 @@ privacy.
 from __future__ import annotations
 
 import copy
-import math
+import os
 import sys
 import time
 import warnings
@@ -25,7 +25,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from solvers.operators import Operator
 from sparse_secagg import mechanisms
-from sparse_secagg.accounting import DEFAULT_ORDERS, rdp_to_dp
 from sparse_secagg.clipping import AdaptiveClip
 from sparse_secagg.encoders import BlockEncoder, LinearEncoder, registry
 from sparse_secagg.exceptions import PrivacyWarning
@@ -39,6 +38,7 @@ from sparse_secagg.mechanisms.randomness import (
 )
 from sparse_secagg.mechanisms.rotation import Rotation
 from sparse_secagg.planner import Plan, plan
+from sparse_secagg.privacy import DEFAULT_ORDERS, Ledger, RoundPrivacy
 from sparse_secagg.rounds import Round, RoundConfig, make_decoder
 from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
 from sparse_secagg.secagg.charge import unit_weights
@@ -59,10 +59,8 @@ class RoundResult:
 
     Attributes
     ----------
-    epsilon, delta : float
-        (ε, δ)-DP of the round, with the noise that survived.
-    zcdp_epsilon : float
-        The paper's ε: the round is ½ε²-zCDP, up to the discreteness of the noise.
+    privacy : RoundPrivacy
+        What the round revealed to whom, with the noise that survived.
     noise_std : float
         Standard deviation of the noise in each coordinate of the mean sketch.
     n_clients, n_survivors : int
@@ -79,9 +77,7 @@ class RoundResult:
         True for simulations and for rounds without noise.
     """
 
-    epsilon: float
-    delta: float
-    zcdp_epsilon: float
+    privacy: RoundPrivacy
     noise_std: float
     n_clients: int
     n_survivors: int
@@ -92,15 +88,36 @@ class RoundResult:
     seconds: dict[str, float]
     not_private: bool
 
+    @property
+    def epsilon(self) -> float:
+        """ε of the round against ``observer``."""
+        return self.privacy.epsilon()
+
+    @property
+    def delta(self) -> float:
+        """The δ of ``epsilon``."""
+        return self.privacy.delta
+
+    @property
+    def zcdp_epsilon(self) -> float:
+        """The paper's ε: the round is ½ε²-zCDP against ``observer``."""
+        return self.privacy.zcdp_epsilon()
+
+    @property
+    def observer(self) -> str:
+        """Whom ``epsilon`` is about, in words."""
+        return self.privacy.describe_observer()
+
     def __str__(self) -> str:
         rows = {
-            "privacy": f"({self.epsilon:.4g}, {self.delta:.3g})-DP"
+            "privacy": f"({self.epsilon:.4g}, {self.delta:.3g})-DP against {self.observer}"
             + (", NOT PRIVATE: simulated or without noise" if self.not_private else ""),
             "zcdp_epsilon": f"{self.zcdp_epsilon:.4g}",
             "clients": f"{self.n_survivors:,} of {self.n_clients:,}",
             "sketch": f"{self.dim:,} -> {self.n_components:,}",
             "noise_std": f"{self.noise_std:.4g}",
-            "message": f"{self.bits_per_client:,} bits, {self.bits_per_parameter:.4g} a parameter",
+            "message": f"{self.bits_per_client:,} bits, "
+            f"{self.bits_per_parameter:.4g} per parameter",
             "seconds": ", ".join(f"{stage} {t:.3g}" for stage, t in self.seconds.items()),
         }
         width = max(map(len, rows))
@@ -170,6 +187,16 @@ class SparseSecAgg(BaseEstimator):
         threshold, where there is one.
     adjacency : {"zero_out", "replace_one"}, default="zero_out"
         What neighbouring cohorts are.
+    colluders : int, default=0
+        Clients that may tell the server their noise: it is sized without theirs, and ε is against
+        the server together with them.
+    min_survivors : int, optional
+        Clients that must survive; the noise is sized for them. Fewer raise
+        :class:`~sparse_secagg.secagg.BelowThresholdError` and nothing is decoded. None: any
+        number is decoded, ``epsilon_`` is what their noise gives, and a warning says by how much
+        it exceeds what was asked for.
+    ledger : Ledger or path, optional
+        Charged by every ``fit`` before the sum is opened.
     rotation : {"dft", "hadamard"}, default="dft"
         Flattening before rounding.
     sketch_clip : {"jl", "spectral"}, default="jl"
@@ -195,9 +222,12 @@ class SparseSecAgg(BaseEstimator):
     noise_std_ : float
         Standard deviation of the noise in each coordinate of ``sketch_``.
     epsilon_, zcdp_epsilon_ : float
-        What the round cost, with the noise that survived.
+        What the round cost against the server (and ``colluders``), with the noise that survived.
+        With ``mechanism="central"``, whose server is trusted: what the release costs.
+    privacy_ : RoundPrivacy
+        The same and more, for every observer.
     rdp_ : ndarray
-        The Rényi curve at ``accounting.DEFAULT_ORDERS``, for a ``Ledger``.
+        The Rényi curve behind ``epsilon_`` at ``accounting.DEFAULT_ORDERS``.
     n_survivors_ : int
         Clients in the sum.
     bits_per_client_, bits_per_parameter_ : int, float
@@ -251,6 +281,9 @@ class SparseSecAgg(BaseEstimator):
         decoder: Any = "amp",
         secagg: Any = "ideal",
         adjacency: str = "zero_out",
+        colluders: int = 0,
+        min_survivors: int | None = None,
+        ledger: Any = None,
         rotation: str = "dft",
         sketch_clip: str = "jl",
         layers: dict[str, slice] | None = None,
@@ -269,6 +302,9 @@ class SparseSecAgg(BaseEstimator):
         self.decoder = decoder
         self.secagg = secagg
         self.adjacency = adjacency
+        self.colluders = colluders
+        self.min_survivors = min_survivors
+        self.ledger = ledger
         self.rotation = rotation
         self.sketch_clip = sketch_clip
         self.layers = layers
@@ -319,12 +355,14 @@ class SparseSecAgg(BaseEstimator):
             random_state=self.random_state,
         )
         run = _Run(Round(config), rng, secagg)
-        run.collect(X, weights, dropouts)
+        account = _Account(self._make_ledger(config.delta), run.round, clip)
+        run.collect(X, weights, dropouts, account)
         if clip is not None:
             # only survivors' bits, and their noise, can be counted on
             norms = np.concatenate(run.norms)[run.survivors]
-            clip.update(norms, rng, adjacency=self.adjacency)
-        self._keep(run, decoder, weights, clip, feedback)
+            p = config.mechanism
+            clip.update(norms, rng, adjacency=p.adjacency, colluders=p.colluders)
+        self._keep(run, decoder, weights, clip, feedback, account.privacy)
         return self
 
     def decode(self, decoder: Any = None) -> NDArray[np.float64]:
@@ -385,11 +423,16 @@ class SparseSecAgg(BaseEstimator):
         return encoder if self.layers is None else BlockEncoder(self.layers, encoder=encoder)
 
     def _make_mechanism(self, secagg: Any, n_clients: int) -> IntegerMechanism:
-        if not isinstance(self.mechanism, str):
-            return self.mechanism
-        guaranteed = n_clients
+        guaranteed = self.min_survivors
         if isinstance(secagg, MaskedSecAgg) or secagg.threshold is not None:
-            guaranteed = resolve_threshold(secagg.threshold, n_clients)
+            guaranteed = max(guaranteed or 0, resolve_threshold(secagg.threshold, n_clients))
+        if not isinstance(self.mechanism, str):
+            # an instance brings its own promises, which may be stronger
+            own = self.mechanism
+            least = max(guaranteed or 0, own.min_survivors or 0) or None
+            return clone(own).set_params(
+                min_survivors=least, colluders=max(self.colluders, own.colluders)
+            )
         return mechanisms.get(
             self.mechanism,
             epsilon=self.epsilon,
@@ -399,7 +442,19 @@ class SparseSecAgg(BaseEstimator):
             adjacency=self.adjacency,
             rotation=self.rotation,
             min_survivors=guaranteed,
+            colluders=self.colluders,
         )
+
+    def _make_ledger(self, delta: float) -> Any:
+        ledger = self.ledger
+        if isinstance(ledger, str | os.PathLike):
+            ledger = Ledger(delta, path=ledger)
+        if ledger is not None and getattr(ledger, "delta", delta) != delta:
+            raise ValueError(
+                f"delta={delta} of the round differs from delta={ledger.delta} of the ledger; use "
+                "one delta for both."
+            )
+        return ledger
 
     def _make_secagg(self) -> Any:
         if not isinstance(self.secagg, str):
@@ -451,6 +506,7 @@ class SparseSecAgg(BaseEstimator):
         weights: NDArray[np.float64] | None,
         clip: AdaptiveClip | None,
         feedback: ThresholdFeedback | None,
+        privacy: RoundPrivacy,
     ) -> None:
         """Decode and set the fitted attributes: all at once, so an interrupt leaves none behind."""
         mechanism, config = run.round.mechanism, run.round.config
@@ -466,16 +522,9 @@ class SparseSecAgg(BaseEstimator):
         noise_std = scale * mechanism.noise_std(k)
         with run.timed("decode mean"):
             decoder.fit(operator, sketch, noise_std=noise_std)
-        private = p.variance > 0
-        rdp = mechanism.rdp(DEFAULT_ORDERS, k)
-        if clip is not None:
-            rdp = rdp + clip.rdp_
-        shares = 1 if p.mechanism == "central" else k
-        not_private = self.simulation_seed is not None or not private or run.simulated_masks
+        not_private = self.simulation_seed is not None or not p.variance or run.simulated_masks
         result = RoundResult(
-            epsilon=rdp_to_dp(DEFAULT_ORDERS, rdp, config.delta, mechanism.total_variation()),
-            delta=config.delta,
-            zcdp_epsilon=(p.norm_bound / math.sqrt(shares * p.variance) if private else math.inf),
+            privacy=privacy,
             noise_std=noise_std,
             n_clients=p.n_clients,
             n_survivors=k,
@@ -491,7 +540,7 @@ class SparseSecAgg(BaseEstimator):
         self.operator_, self.sketch_, self.mean_ = operator, sketch, decoder.coef_
         self.noise_std_ = noise_std
         self.epsilon_, self.zcdp_epsilon_ = result.epsilon, result.zcdp_epsilon
-        self.rdp_ = rdp
+        self.privacy_, self.rdp_ = privacy, privacy.rdp(DEFAULT_ORDERS)
         if clip is not None:
             self.clip_ = clip
         if feedback is not None:
@@ -515,6 +564,45 @@ class SparseSecAgg(BaseEstimator):
         return tags
 
 
+class _Account:
+    """What a round costs: charged before the sum is opened, corrected when the survivors are known.
+
+    Attributes
+    ----------
+    privacy : RoundPrivacy
+        Of the round, adaptive clipping included.
+    """
+
+    privacy: RoundPrivacy
+
+    def __init__(self, ledger: Any, round_: Round, clip: AdaptiveClip | None) -> None:
+        self._ledger, self._round, self._clip = ledger, round_, clip
+        self._number: int | None = None
+
+    def open(self, n_survivors: int) -> None:
+        """Charge the round for the survivors that are known or guaranteed."""
+        self.privacy = self._cost(n_survivors)
+        if self._ledger is not None:
+            self._number = self._ledger.charge(self.privacy)
+
+    def close(self, n_survivors: int) -> None:
+        """Correct the charge to the survivors there were."""
+        self.privacy = self._cost(n_survivors)
+        if self._ledger is not None:
+            self._ledger.settle(self._number, self.privacy)
+
+    def _cost(self, n_survivors: int) -> RoundPrivacy:
+        privacy = self._round.privacy(n_survivors)
+        if self._clip is None:
+            return privacy
+        count = self._clip.mechanism(
+            n_survivors,
+            adjacency=privacy.adjacency,
+            colluders=min(privacy.colluders, n_survivors - 1),
+        )
+        return privacy.plus(count.noisy_sum())
+
+
 class _Run:
     """The state of one ``fit``: what the server sees, and sums for the diagnostics."""
 
@@ -536,12 +624,16 @@ class _Run:
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
-    def collect(self, X: Any, weights: NDArray[np.float64] | None, dropouts: Any) -> None:
-        """Encode the rows of X in blocks and aggregate the messages."""
+    def collect(
+        self, X: Any, weights: NDArray[np.float64] | None, dropouts: Any, account: _Account
+    ) -> None:
+        """Encode the rows of X in blocks and aggregate the messages, charging ``account`` first."""
         n, d = X.shape
         modulus = self.round.config.mechanism.modulus
         streaming = isinstance(self.secagg, IdealSecAgg)
         included = self._included(n, dropouts) if streaming else np.ones(n, dtype=bool)
+        if streaming:
+            account.open(int(included.sum()))
         kept = []
         step = max(1, _BLOCK_BYTES // (8 * d))
         for start in range(0, n, step):
@@ -556,8 +648,10 @@ class _Run:
         if streaming:
             self.survivors = np.flatnonzero(included)
             return
+        account.open(self.round.config.mechanism.min_survivors)
         with self.timed("aggregate"):
             result = self.secagg.aggregate(np.concatenate(kept), dropouts)
+        account.close(len(result.survivors))
         self.total, self.survivors = result.total, result.survivors
         self.simulated_masks = result.not_private
 

@@ -17,17 +17,12 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from sparse_secagg.accounting import (
-    DEFAULT_ORDERS,
-    check_positive,
-    poisson_subsampled_rdp,
-    rdp_to_dp,
-)
-from sparse_secagg.accounting import zcdp_epsilon as _zcdp_epsilon
 from sparse_secagg.exceptions import InfeasibleError
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, get
 from sparse_secagg.mechanisms.base import ROUNDING_VARIANCE
 from sparse_secagg.mechanisms.calibration import MAX_BITS
+from sparse_secagg.privacy import Sampling
+from sparse_secagg.validation import check_positive
 
 __all__ = ["LowerBounds", "Plan", "SparseErrors", "plan"]
 
@@ -144,7 +139,7 @@ class Plan:
     @property
     def zcdp_epsilon(self) -> float:
         """The paper's ε of one round: 1/z."""
-        return _zcdp_epsilon(self.noise_multiplier)
+        return 1.0 / self.noise_multiplier if self.noise_multiplier else math.inf
 
     @property
     def compression(self) -> float:
@@ -300,7 +295,7 @@ def plan(
         raise ValueError("observer='release' needs population, from which cohorts are sampled.")
     if mechanism not in ("ddg", "skellam"):
         raise ValueError(f"mechanism={mechanism!r} cannot be planned; choose 'ddg' or 'skellam'.")
-    rate = None if population is None else n_clients / population
+    sampling = None if population is None else Sampling(n_clients, int(population))
     built = get(
         mechanism,
         epsilon=epsilon,
@@ -313,7 +308,7 @@ def plan(
         adjacency=adjacency,
         min_survivors=min_survivors,
         rounds=rounds,
-        sampling_rate=rate if observer == "release" else None,
+        sampling=sampling if observer == "release" else None,
     )
     built._check(n_clients, d)
     search = _Search(built, d, n_clients, clip_norm, n_rows, error_slack)
@@ -326,14 +321,14 @@ def plan(
         m, b = search.cheapest()
     built.set_params(n_bits=b)
     parameters = built.calibrate(n_clients, m)
-    return _report(search, m, parameters, rate, sparsity, delta, rounds)
+    return _report(search, m, parameters, sampling, sparsity, delta, rounds)
 
 
 def _report(
     search: _Search,
     m: int,
     parameters: MechanismParameters,
-    rate: float | None,
+    sampling: Sampling | None,
     sparsity: int | None,
     delta: float,
     rounds: int,
@@ -341,11 +336,9 @@ def _report(
     built, d, n, c = search.mechanism, search.d, search.n_clients, search.clip_norm
     noise_std = built.noise_std(n)
     compression_mse, noise_mse = (d - 1) / m * c * c, d * noise_std**2
-    server = built.epsilon_spent(rounds=rounds)
-    release = server
-    if rate is not None and parameters.variance:
-        curve = poisson_subsampled_rdp(DEFAULT_ORDERS, built.rdp, rate)
-        release = rdp_to_dp(DEFAULT_ORDERS, rounds * curve, delta, rounds * built.total_variation())
+    privacy = built.privacy(sampling=sampling)
+    server = privacy.epsilon(rounds=rounds)
+    release = privacy.epsilon("release", rounds=rounds)
     sparse = None
     if sparsity is not None:
         sparse = SparseErrors(
@@ -354,7 +347,7 @@ def _report(
             if sparsity < m
             else math.inf,
         )
-    epsilon = _zcdp_epsilon(parameters.noise_multiplier)
+    epsilon = 1.0 / parameters.noise_multiplier if parameters.variance else math.inf
     error = compression_mse + noise_mse
     return Plan(
         d=d,

@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import secrets
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -26,18 +27,22 @@ from sklearn.base import clone
 
 import solvers
 from sparse_secagg import mechanisms
-from sparse_secagg.accounting import norm_bound
 from sparse_secagg.encoders import BlockEncoder, IdentityEncoder, LinearEncoder, registry
+from sparse_secagg.exceptions import PrivacyWarning
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.rotation import padded_dim
 from sparse_secagg.mechanisms.rounding import clip_rows
 from sparse_secagg.planner import JL_CLIP
+from sparse_secagg.privacy.curves import norm_bound
+from sparse_secagg.privacy.observers import RoundPrivacy
 from sparse_secagg.public_randomness import resolve_seed, stream_key
+from sparse_secagg.secagg.errors import BelowThresholdError
 from sparse_secagg.secagg.wire import pack, packed_size, unpack
 
 __all__ = [
     "ClientPolicy",
+    "Estimate",
     "RefusedRoundError",
     "Round",
     "RoundConfig",
@@ -47,7 +52,7 @@ __all__ = [
     "sketch_clip_norm",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _MAGIC = b"SSA1"
 _DIGEST_BYTES = 8
 
@@ -74,8 +79,12 @@ class RoundConfig:
         Public seed of the sketch.
     mechanism : MechanismParameters
         Calibrated parameters of the mechanism, its rotation's public seed among them.
+    min_survivors : int or None
+        Clients that must be in the sum, or nothing is decoded. None: any number is, and the
+        realised ε comes with the estimate.
     epsilon, delta : float
-        What the round claims to cost: (ε, δ)-DP with the guaranteed survivors. Infinite ε: no
+        What the round claims to cost: (ε, δ)-DP with the guaranteed survivors, against the server
+        and its colluders (of the release, if a trusted server adds the noise). Infinite ε: no
         privacy.
     version : int
         Of the format.
@@ -87,6 +96,7 @@ class RoundConfig:
     encoder: dict[str, Any]
     encoder_seed: int
     mechanism: MechanismParameters
+    min_survivors: int | None
     epsilon: float
     delta: float
     version: int = FORMAT_VERSION
@@ -141,7 +151,8 @@ class RoundConfig:
             encoder=registry.to_dict(encoder),
             encoder_seed=encoder_seed,
             mechanism=parameters,
-            epsilon=_epsilon(mechanism),
+            min_survivors=None if mechanism.min_survivors is None else parameters.min_survivors,
+            epsilon=mechanism.privacy().epsilon(),
             delta=float(mechanism.delta),
         )
 
@@ -269,6 +280,31 @@ class Round:
         """Return the messages of the rows of X (n, d), integers in [0, M) of shape (n, D)."""
         return self.mechanism.encode(self.sketch(X)[0], rng)
 
+    def privacy(self, n_survivors: int) -> RoundPrivacy:
+        """Return what the round reveals when ``n_survivors`` messages are in the sum.
+
+        Raises :class:`BelowThresholdError` for fewer than the round insists on, and warns where
+        their noise gives less privacy than was asked for.
+        """
+        least, asked = self.config.min_survivors, self.config.epsilon
+        if least is not None and n_survivors < least:
+            raise BelowThresholdError(
+                f"{n_survivors} clients survived, fewer than min_survivors={least}: the round "
+                "ends and nothing is decoded."
+            )
+        privacy = self.mechanism.privacy(n_survivors)
+        realised = privacy.epsilon()
+        if realised > asked * (1 + 1e-9):
+            warnings.warn(
+                f"{n_survivors} of {self.config.mechanism.n_clients} clients survived: epsilon is "
+                f"{realised:.4g} against {privacy.describe_observer()}, "
+                f"{realised - asked:.4g} above the {asked:.4g} asked for. Give min_survivors to "
+                "size the noise for them.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+        return privacy
+
     def decode(
         self, total: ArrayLike, n_survivors: int, rng: Randomness | None = None
     ) -> NDArray[np.float64]:
@@ -279,6 +315,46 @@ class Round:
         if isinstance(self.mechanism, mechanisms.CentralGaussian):
             return self.mechanism.decode(total, n_survivors, rng)
         return self.mechanism.decode(total, n_survivors)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A decoded mean and what it cost. NumPy takes it for the array ``mean``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+        Estimate of the survivors' mean.
+    privacy : RoundPrivacy
+        What the round revealed, with the noise that survived.
+    n_survivors : int
+        Clients in the sum.
+    noise_std : float
+        Standard deviation of the noise in each coordinate of the mean sketch.
+    """
+
+    mean: NDArray[np.float64] = field(repr=False)
+    privacy: RoundPrivacy = field(repr=False)
+    n_survivors: int
+    noise_std: float
+
+    @property
+    def epsilon(self) -> float:
+        """The realised ε, against ``observer``."""
+        return self.privacy.epsilon()
+
+    @property
+    def delta(self) -> float:
+        """The δ of the realised ε."""
+        return self.privacy.delta
+
+    @property
+    def observer(self) -> str:
+        """Whom ``epsilon`` is about."""
+        return self.privacy.describe_observer()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.mean, dtype=dtype, copy=copy)
 
 
 @dataclass(frozen=True)
@@ -344,6 +420,11 @@ def aggregate(
         The sum modulo M.
     survivors : list of int
         Which messages are in it.
+
+    Raises
+    ------
+    BelowThresholdError
+        Fewer than ``config.min_survivors`` messages are valid. Nothing is returned.
     """
     if on_invalid not in ("raise", "exclude"):
         raise ValueError(f"on_invalid={on_invalid!r} must be 'raise' or 'exclude'.")
@@ -359,6 +440,11 @@ def aggregate(
             continue
         total = (total + values) & mask
         survivors.append(i)
+    if config.min_survivors is not None and len(survivors) < config.min_survivors:
+        raise BelowThresholdError(
+            f"{len(survivors)} valid messages, fewer than min_survivors={config.min_survivors}: "
+            "the round ends and reveals nothing."
+        )
     return total, survivors
 
 
@@ -381,8 +467,8 @@ def server_decode(
     total: ArrayLike,
     survivors: int | Sequence[int],
     decoder: Any = "linear",
-) -> NDArray[np.float64]:
-    """Return the estimate of the survivors' mean from the modular sum of their messages.
+) -> Estimate:
+    """Return the estimate of the survivors' mean, and its realised ε, from the modular sum.
 
     Parameters
     ----------
@@ -394,12 +480,19 @@ def server_decode(
         How many, or which, messages are in the sum.
     decoder : str or Solver
         Any solver; costs no privacy (with central noise, though, every call is a release).
+
+    Raises
+    ------
+    BelowThresholdError
+        Fewer than ``config.min_survivors`` survived. Where that is None any number is decoded,
+        with a :class:`PrivacyWarning` if ε exceeds what the round claims.
     """
-    n_survivors = survivors if isinstance(survivors, int | np.integer) else len(survivors)
+    k = int(survivors if isinstance(survivors, int | np.integer) else len(survivors))
     work = _round(config)
-    sketch = work.decode(total, int(n_survivors))
-    noise_std = work.mechanism.noise_std(int(n_survivors))
-    return make_decoder(decoder).fit(work.encoder.operator_, sketch, noise_std=noise_std).coef_
+    privacy = work.privacy(k)
+    sketch, noise_std = work.decode(total, k), work.mechanism.noise_std(k)
+    solver = make_decoder(decoder).fit(work.encoder.operator_, sketch, noise_std=noise_std)
+    return Estimate(solver.coef_, privacy, k, noise_std)
 
 
 def make_decoder(decoder: Any) -> Any:
@@ -438,10 +531,6 @@ def _mechanism(config: RoundConfig) -> IntegerMechanism:
     return mechanism.set_params(delta=config.delta)
 
 
-def _epsilon(mechanism: IntegerMechanism) -> float:
-    return math.inf if mechanism.parameters_.variance == 0 else mechanism.epsilon_spent()
-
-
 def _check_claim(config: RoundConfig) -> float:
     """Return the ε that the parameters really give; raise if they contradict each other."""
     p = config.mechanism
@@ -454,11 +543,15 @@ def _check_claim(config: RoundConfig) -> float:
         problems.append("squared_bound exceeds the square of norm_bound")
     if not 1 <= p.min_survivors <= p.n_clients or not 1 <= p.n_bits <= 63:
         problems.append("min_survivors or n_bits is out of range")
+    if not 0 <= p.colluders < p.min_survivors:
+        problems.append("colluders is out of range")
+    if config.min_survivors not in (None, p.min_survivors):
+        problems.append("min_survivors is not what the noise is sized for")
     if p.rotation != "none" and padded_dim(p.rotation, p.dim) != p.padded_dim:
         problems.append("padded_dim does not fit the rotation")
     if problems:
         raise RefusedRoundError(f"the configuration contradicts itself: {'; '.join(problems)}.")
-    actual = _epsilon(_mechanism(config))
+    actual = _mechanism(config).privacy().epsilon()
     if actual > config.epsilon * (1 + 1e-9):
         raise RefusedRoundError(
             f"the round claims epsilon={config.epsilon:.6g}, but its noise gives {actual:.6g}."

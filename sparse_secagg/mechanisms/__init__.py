@@ -53,6 +53,7 @@ def from_parameters(parameters: MechanismParameters) -> IntegerMechanism:
         beta=parameters.beta,
         adjacency=parameters.adjacency,
         min_survivors=parameters.min_survivors,
+        colluders=parameters.colluders,
         random_state=parameters.seed,
     )
     if parameters.rotation != "none":

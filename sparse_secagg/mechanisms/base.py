@@ -19,21 +19,23 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from solvers._threads import for_each
-from sparse_secagg.accounting import (
-    DEFAULT_ORDERS,
-    check_positive,
-    gaussian_rdp,
-    poisson_subsampled_rdp,
-    rdp_to_dp,
-    sensitivity_factor,
-)
-from sparse_secagg.mechanisms.calibration import MAX_BITS, MIN_VARIANCE, GridProblem, least_noise
+from sparse_secagg.mechanisms.calibration import MAX_BITS, GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
 from sparse_secagg.mechanisms.rounding import clip_rows, conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
+from sparse_secagg.privacy.conversion import rdp_to_dp
+from sparse_secagg.privacy.curves import (
+    DEFAULT_ORDERS,
+    MIN_VARIANCE,
+    gaussian_rdp,
+    sensitivity_factor,
+)
+from sparse_secagg.privacy.observers import GridCurve, NoisySum, RoundPrivacy
+from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.public_randomness import resolve_seed
+from sparse_secagg.validation import check_delta, check_integer, check_positive
 
 __all__ = ["IntegerMechanism", "centre", "rational_above"]
 
@@ -70,13 +72,15 @@ class IntegerMechanism(BaseEstimator):
     adjacency : {"zero_out", "replace_one"}
         Neighbours: one client's vector becomes zero, or any other vector.
     min_survivors : int, optional
-        Honest clients whose noise is guaranteed to be in the sum: the threshold of secure
-        aggregation minus the colluders. Default: all clients.
+        Clients whose messages are guaranteed to be in the sum: the threshold of secure
+        aggregation. Default: all clients.
+    colluders : int
+        Of these, clients that may tell the server their noise: it is sized without theirs.
     rounds : int
         Rounds that share the budget.
-    sampling_rate : float, optional
-        Calibrate against an observer of the release only, who does not know the Poisson sampled
-        cohort. Default: against the server.
+    sampling : Sampling, optional
+        Calibrate against an observer of the release only, who does not know the cohorts drawn
+        this way. Default: against the server.
     wrap_deviations : float
         k: a coordinate of the sum leaves the modulus with probability 2Φ(−k); 4 gives 6.33e-5.
     alignment : float
@@ -94,6 +98,12 @@ class IntegerMechanism(BaseEstimator):
 
     #: Registered name.
     name: str
+    #: Curve of one round on the grid: orders, B, s², shares, D, adjacency.
+    grid_rdp: GridCurve
+    #: Whether a sum of shares is pointwise close to one discrete Gaussian.
+    near_gaussian = False
+    #: Whether the server adds the noise itself.
+    central = False
     #: Largest noise variance on the grid; a finer grid would be slow to draw and gain nothing.
     _max_variance = 2.0**44
 
@@ -108,8 +118,9 @@ class IntegerMechanism(BaseEstimator):
         beta: float | str = math.exp(-0.5),
         adjacency: str = "zero_out",
         min_survivors: int | None = None,
+        colluders: int = 0,
         rounds: int = 1,
-        sampling_rate: float | None = None,
+        sampling: Sampling | None = None,
         wrap_deviations: float = 4.0,
         alignment: float = 1.0,
         random_state: Any = None,
@@ -123,25 +134,14 @@ class IntegerMechanism(BaseEstimator):
         self.beta = beta
         self.adjacency = adjacency
         self.min_survivors = min_survivors
+        self.colluders = colluders
         self.rounds = rounds
-        self.sampling_rate = sampling_rate
+        self.sampling = sampling
         self.wrap_deviations = wrap_deviations
         self.alignment = alignment
         self.random_state = random_state
 
     # -- what a subclass provides ------------------------------------------------------------
-
-    def _grid_rdp(
-        self,
-        orders: NDArray,
-        bound: float,
-        variance: float,
-        n_shares: int,
-        dim: int,
-        adjacency: str,
-    ) -> NDArray[np.float64]:
-        """Return the curve of one round on the grid."""
-        raise NotImplementedError
 
     def _noise(self, variance: Fraction, size: int, rng: Randomness) -> NDArray[Any]:
         """Return ``size`` noise integers of one client."""
@@ -176,7 +176,8 @@ class IntegerMechanism(BaseEstimator):
         self.parameters_ = MechanismParameters(
             mechanism=self.name,
             n_clients=int(n_clients),
-            min_survivors=self._shares(n_clients),
+            min_survivors=self._survivors(n_clients),
+            colluders=int(self.colluders),
             dim=int(dim),
             padded_dim=padded_dim(self.rotation, dim),
             clip_norm=float(self.clip_norm),
@@ -200,7 +201,7 @@ class IntegerMechanism(BaseEstimator):
         variance_for: Callable[[float], float]
         if self.noise_multiplier is None:
             # The Gaussian's noise multiplier starts the search close to the answer.
-            z = _gaussian_multiplier(self.epsilon, self.delta, self.rounds)
+            z = gaussian_multiplier(self.epsilon, self.delta, self.rounds)
             z *= sensitivity_factor(self.adjacency)
 
             ratio = z * z / shares
@@ -241,27 +242,43 @@ class IntegerMechanism(BaseEstimator):
     def _epsilon(
         self, bound: float, variance: float, shares: int, dim: int, n_clients: int
     ) -> float:
-        def curve(orders: NDArray) -> NDArray:
-            return self._grid_rdp(orders, bound, variance, shares, dim, self.adjacency)
+        """Return the ε that calibration has to bring down to the target."""
+        part = self._noisy_sum(bound, variance, shares, dim, n_clients)
+        privacy = RoundPrivacy((part,), self.delta, self.adjacency, shares, sampling=self.sampling)
+        released = self.sampling is not None or self.central
+        return privacy.epsilon("release" if released else "server", rounds=self.rounds)
 
-        orders = np.array(DEFAULT_ORDERS)
-        if self.sampling_rate is None:
-            rdp = curve(orders)
-        else:
-            rdp = poisson_subsampled_rdp(orders, curve, self.sampling_rate)
-        draws = self.rounds * n_clients * dim
-        tv = draws * self._draw_total_variation(Fraction(variance))
-        return rdp_to_dp(orders, self.rounds * rdp, self.delta, tv)
+    def _noisy_sum(
+        self, bound: float, variance: float, shares: int, dim: int, n_clients: int
+    ) -> NoisySum:
+        return NoisySum(
+            grid_rdp=type(self).grid_rdp,
+            bound=bound,
+            variance=variance,
+            guaranteed_shares=shares,
+            dim=dim,
+            total_variation=n_clients * dim * self._draw_total_variation(Fraction(variance)),
+            central=self.central,
+            near_gaussian=self.near_gaussian,
+        )
+
+    def _survivors(self, n_clients: int) -> int:
+        return int(n_clients if self.min_survivors is None else self.min_survivors)
 
     def _shares(self, n_clients: int) -> int:
-        return int(n_clients if self.min_survivors is None else self.min_survivors)
+        return self._survivors(n_clients) - int(self.colluders)
 
     def _check(self, n_clients: int, dim: int) -> None:
         for name, value in [("n_clients", n_clients), ("dim", dim), ("rounds", self.rounds)]:
-            _check_integer(name, value, 1)
-        _check_integer("n_bits", self.n_bits, 1, MAX_BITS)
-        shares = self._shares(n_clients)
-        _check_integer("min_survivors", shares, 1, n_clients)
+            check_integer(name, value, 1)
+        check_integer("n_bits", self.n_bits, 1, MAX_BITS)
+        survivors = check_integer("min_survivors", self._survivors(n_clients), 1, n_clients)
+        check_integer("colluders", self.colluders, 0)
+        if self.colluders >= survivors and not self.central:
+            raise ValueError(
+                f"colluders={self.colluders} leave no honest client among the {survivors} "
+                "guaranteed survivors; nobody's noise would protect the sum."
+            )
         check_positive("clip_norm", self.clip_norm)
         check_positive("wrap_deviations", self.wrap_deviations)
         if not 0 < self.alignment <= 1:
@@ -273,10 +290,7 @@ class IntegerMechanism(BaseEstimator):
             raise ValueError(f"beta={self.beta} must lie in [0, 1); the usual is exp(-1/2).")
         sensitivity_factor(self.adjacency)
         padded_dim(self.rotation, dim)
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta={self.delta} must lie strictly between 0 and 1.")
-        if self.sampling_rate is not None and not 0 < self.sampling_rate <= 1:
-            raise ValueError(f"sampling_rate={self.sampling_rate} must lie in (0, 1].")
+        check_delta(self.delta)
         if self.noise_multiplier is None:
             check_positive("epsilon", self.epsilon)
         else:
@@ -367,7 +381,7 @@ class IntegerMechanism(BaseEstimator):
             Messages in the sum.
         """
         p = self._calibrated()
-        _check_integer("n_survivors", n_survivors, 1)
+        check_integer("n_survivors", n_survivors, 1)
         total = np.asarray(total)
         if total.shape[-1:] != (p.padded_dim,) or total.dtype.kind not in "ui":
             raise ValueError(
@@ -387,44 +401,62 @@ class IntegerMechanism(BaseEstimator):
         """
         p = self._calibrated()
         k = p.n_clients if n_survivors is None else n_survivors
-        _check_integer("n_survivors", k, 1)
+        check_integer("n_survivors", k, 1)
         return p.gamma * math.sqrt((float(p.variance) + ROUNDING_VARIANCE) / k)
 
     # -- accounting ---------------------------------------------------------------------------
 
-    def rdp(self, orders: ArrayLike, n_survivors: int | None = None) -> NDArray[np.float64]:
-        """Return ε(α) of one round against the server, without amplification.
+    def noisy_sum(self) -> NoisySum:
+        """Return the calibrated sum as the accountant sees it."""
+        p = self._calibrated()
+        # Rounded down: the accountant must not see more noise than is drawn (rational_above).
+        variance = math.nextafter(float(p.variance), 0.0) if p.variance else 0.0
+        return self._noisy_sum(p.norm_bound, variance, p.noise_shares, p.padded_dim, p.n_clients)
+
+    def privacy(
+        self,
+        n_survivors: int | None = None,
+        *,
+        colluders: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> RoundPrivacy:
+        """Return what one round reveals, to every observer.
 
         Parameters
         ----------
-        orders : array-like
-            Orders α > 1.
         n_survivors : int, optional
-            Honest clients whose noise is in the sum. Default: the guaranteed number. Fewer cost
+            Clients whose messages are in the sum. Default: the guaranteed number. Fewer cost
             more; more never cost more, since further noise is post-processing.
+        colluders : int, optional
+            Of them, clients that may tell the server their noise. Default: as calibrated.
+        sampling : Sampling, optional
+            How the cohort was drawn. Default: as calibrated.
         """
         p = self._calibrated()
         k = p.min_survivors if n_survivors is None else n_survivors
-        _check_integer("n_survivors", k, 1)
-        orders = np.asarray(orders, dtype=np.float64)
-        # Rounded down: the accountant must not see more noise than is drawn (rational_above).
-        variance = math.nextafter(float(p.variance), 0.0)
+        return RoundPrivacy(
+            sums=(self.noisy_sum(),),
+            delta=self.delta,
+            adjacency=p.adjacency,
+            n_survivors=check_integer("n_survivors", k, 1),
+            colluders=p.colluders if colluders is None else colluders,
+            sampling=self.sampling if sampling is None else sampling,
+        )
 
-        def curve(shares: int) -> NDArray[np.float64]:
-            D = p.padded_dim
-            return self._grid_rdp(orders, p.norm_bound, variance, shares, D, p.adjacency)
+    def rdp(self, orders: ArrayLike, n_survivors: int | None = None) -> NDArray[np.float64]:
+        """Return ε(α) of one round against the server and its colluders, without amplification.
 
-        return curve(k) if k <= p.min_survivors else np.minimum(curve(k), curve(p.min_survivors))
+        For the central mechanism, whose server is trusted, it is that of the release.
+        """
+        return self.privacy(n_survivors).sampled(None).rdp(orders)
 
     def total_variation(self) -> float:
         """Return the distance of one round's noise from the ideal, to be charged to δ."""
-        p = self._calibrated()
-        return p.n_clients * p.padded_dim * self._draw_total_variation(p.variance)
+        return self.noisy_sum().total_variation
 
     def epsilon_spent(self, n_survivors: int | None = None, rounds: int = 1) -> float:
-        """Return the ε of ``rounds`` rounds at ``delta``, against the server."""
-        rdp = rounds * self.rdp(DEFAULT_ORDERS, n_survivors)
-        return rdp_to_dp(DEFAULT_ORDERS, rdp, self.delta, rounds * self.total_variation())
+        """Return the ε of ``rounds`` rounds at ``delta``, against the server and its colluders."""
+        return self.privacy(n_survivors).sampled(None).epsilon(rounds=rounds)
 
     def _calibrated(self) -> MechanismParameters:
         if not hasattr(self, "parameters_"):
@@ -448,7 +480,7 @@ def _add_modulo(x: NDArray[np.int64], noise: NDArray[Any], modulus: int) -> NDAr
 
 
 @lru_cache(maxsize=256)
-def _gaussian_multiplier(epsilon: float, delta: float, rounds: int) -> float:
+def gaussian_multiplier(epsilon: float, delta: float, rounds: int) -> float:
     """Return about the noise multiplier at which the Gaussian mechanism is (ε, δ)-DP."""
     orders = np.array(DEFAULT_ORDERS)
 
@@ -456,10 +488,3 @@ def _gaussian_multiplier(epsilon: float, delta: float, rounds: int) -> float:
         return rdp_to_dp(orders, rounds * gaussian_rdp(orders, math.sqrt(variance)), delta)
 
     return math.sqrt(least_noise(epsilon_at, epsilon, 1.0, 1e-12))
-
-
-def _check_integer(name: str, value: int, smallest: int, largest: int | None = None) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or value < smallest or (largest is not None and value > largest):
-        limits = f"from {smallest} to {largest}" if largest is not None else f"≥ {smallest}"
-        raise ValueError(f"{name}={value!r} must be an integer {limits}.")

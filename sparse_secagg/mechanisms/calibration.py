@@ -18,13 +18,11 @@ from functools import cached_property
 
 from scipy.optimize import brentq
 
-from sparse_secagg.accounting import norm_bound
 from sparse_secagg.exceptions import InfeasibleError
+from sparse_secagg.privacy.curves import norm_bound
 
-__all__ = ["MIN_VARIANCE", "GridProblem", "least_noise"]
+__all__ = ["MAX_BITS", "GridProblem", "least_noise"]
 
-#: s ≥ 1/2. Below, sums of discrete Gaussians are far from discrete Gaussians.
-MIN_VARIANCE = 0.25
 #: Coarser grids, which multiply the sensitivity by more than this, are refused.
 MAX_INFLATION = 10.0
 MAX_BITS = 63

@@ -9,25 +9,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sparse_secagg.accounting import gaussian_rdp, norm_bound, sensitivity_factor
 from sparse_secagg.mechanisms.base import (
     ROUNDING_VARIANCE,
     IntegerMechanism,
-    _check_integer,
-    _gaussian_multiplier,
     centre,
+    gaussian_multiplier,
     rational_above,
 )
 from sparse_secagg.mechanisms.calibration import least_noise
 from sparse_secagg.mechanisms.parameters import MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 from sparse_secagg.mechanisms.sampling import discrete_gaussian
+from sparse_secagg.privacy.curves import gaussian_rdp, norm_bound, sensitivity_factor
 from sparse_secagg.public_randomness import resolve_seed
+from sparse_secagg.validation import check_integer
 
 __all__ = ["CentralGaussian"]
 
 #: Grid units in a clip, at least: fine enough that rounding does not show beside the noise.
 _RESOLUTION = 4096.0
+
+
+def central_grid_rdp(
+    orders: NDArray[np.float64],
+    bound: float,
+    variance: float,
+    n_shares: int,
+    dim: int,
+    adjacency: str = "zero_out",
+) -> NDArray[np.float64]:
+    """Return the curve of one discrete Gaussian on the sum: the Gaussian's, at any variance."""
+    return gaussian_rdp(orders, math.sqrt(variance) / (bound * sensitivity_factor(adjacency)))
 
 
 class CentralGaussian(IntegerMechanism):
@@ -42,17 +54,9 @@ class CentralGaussian(IntegerMechanism):
 
     name = "central"
 
-    def _grid_rdp(
-        self,
-        orders: NDArray,
-        bound: float,
-        variance: float,
-        n_shares: int,
-        dim: int,
-        adjacency: str,
-    ) -> NDArray[np.float64]:
-        z = math.sqrt(variance) / (bound * sensitivity_factor(adjacency))
-        return gaussian_rdp(orders, z)
+    grid_rdp = staticmethod(central_grid_rdp)
+    near_gaussian = True
+    central = True
 
     def _noise(self, variance: Fraction, size: int, rng: Randomness) -> NDArray[Any]:
         return np.zeros(size, dtype=np.int64)
@@ -62,7 +66,7 @@ class CentralGaussian(IntegerMechanism):
         self._check(n_clients, dim)
         beta = math.exp(-0.5) if isinstance(self.beta, str) else float(self.beta)
         if self.noise_multiplier is None:
-            z = _gaussian_multiplier(self.epsilon, self.delta, self.rounds)
+            z = gaussian_multiplier(self.epsilon, self.delta, self.rounds)
             z *= sensitivity_factor(self.adjacency)
         else:
             z = float(self.noise_multiplier)
@@ -84,7 +88,8 @@ class CentralGaussian(IntegerMechanism):
         self.parameters_ = MechanismParameters(
             mechanism=self.name,
             n_clients=int(n_clients),
-            min_survivors=1,
+            min_survivors=self._survivors(n_clients),
+            colluders=int(self.colluders),
             dim=int(dim),
             padded_dim=int(dim),
             clip_norm=float(self.clip_norm),
@@ -108,7 +113,7 @@ class CentralGaussian(IntegerMechanism):
     ) -> NDArray[np.float64]:
         """Add the server's noise to the sum and return the mean: one private release."""
         p = self._calibrated()
-        _check_integer("n_survivors", n_survivors, 1)
+        check_integer("n_survivors", n_survivors, 1)
         sums = centre(np.asarray(total, dtype=np.uint64), p.modulus).astype(np.float64)
         if p.variance:
             noise = discrete_gaussian(p.variance, sums.shape, as_randomness(rng))
@@ -119,9 +124,5 @@ class CentralGaussian(IntegerMechanism):
         """Return the standard deviation of a coordinate of the decoded mean."""
         p = self._calibrated()
         k = p.n_clients if n_survivors is None else n_survivors
-        _check_integer("n_survivors", k, 1)
+        check_integer("n_survivors", k, 1)
         return p.gamma * math.sqrt(float(p.variance) + ROUNDING_VARIANCE * k) / k
-
-    def rdp(self, orders: ArrayLike, n_survivors: int | None = None) -> NDArray[np.float64]:
-        """Return ε(α) = α/(2z²) of one release; it does not depend on who survives."""
-        return super().rdp(orders, 1)

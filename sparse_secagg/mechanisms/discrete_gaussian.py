@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_secagg.accounting import ddg_grid_rdp
 from sparse_secagg.mechanisms.base import IntegerMechanism
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.sampling import discrete_gaussian
+from sparse_secagg.privacy.curves import ddg_grid_rdp
 
 __all__ = ["DiscreteGaussian"]
 
@@ -37,16 +37,8 @@ class DiscreteGaussian(IntegerMechanism):
 
     name = "ddg"
 
-    def _grid_rdp(
-        self,
-        orders: NDArray,
-        bound: float,
-        variance: float,
-        n_shares: int,
-        dim: int,
-        adjacency: str,
-    ) -> NDArray[np.float64]:
-        return ddg_grid_rdp(orders, bound, variance, n_shares, dim, adjacency)
+    grid_rdp = staticmethod(ddg_grid_rdp)
+    near_gaussian = True
 
     def _noise(self, variance: Fraction, size: int, rng: Randomness) -> NDArray[Any]:
         if variance == 0:

@@ -21,8 +21,9 @@ class MechanismParameters:
         Registered name.
     n_clients : int
         Clients whose messages are summed.
-    min_survivors : int
-        Honest noise shares guaranteed in the sum; the noise is sized for them.
+    min_survivors, colluders : int
+        Clients guaranteed to be in the sum, and those of them whose noise the server may know;
+        the noise is sized for the difference.
     dim, padded_dim : int
         Coordinates m of a sketch and D of a message.
     clip_norm : float
@@ -50,6 +51,7 @@ class MechanismParameters:
     mechanism: str
     n_clients: int
     min_survivors: int
+    colluders: int
     dim: int
     padded_dim: int
     clip_norm: float
@@ -74,9 +76,14 @@ class MechanismParameters:
         return self.gamma * math.sqrt(self.variance)
 
     @property
+    def noise_shares(self) -> int:
+        """Honest shares of noise guaranteed in the sum; one, the server's, for central noise."""
+        return 1 if self.mechanism == "central" else self.min_survivors - self.colluders
+
+    @property
     def noise_multiplier(self) -> float:
-        """Z = √n·σ/(γB): noise of the guaranteed survivors over the inflated sensitivity."""
-        return math.sqrt(self.min_survivors * self.variance) / self.norm_bound
+        """Z = √n·σ/(γB): noise of the guaranteed honest shares over the inflated sensitivity."""
+        return math.sqrt(self.noise_shares * self.variance) / self.norm_bound
 
     @property
     def inflation(self) -> float:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_secagg.accounting import skellam_grid_rdp
 from sparse_secagg.mechanisms.base import IntegerMechanism
 from sparse_secagg.mechanisms.poisson import skellam, skellam_total_variation
 from sparse_secagg.mechanisms.randomness import Randomness
+from sparse_secagg.privacy.curves import skellam_grid_rdp
 
 __all__ = ["Skellam"]
 
@@ -28,16 +28,7 @@ class Skellam(IntegerMechanism):
     name = "skellam"
     _max_variance = 2e8  # twenty tables a draw
 
-    def _grid_rdp(
-        self,
-        orders: NDArray,
-        bound: float,
-        variance: float,
-        n_shares: int,
-        dim: int,
-        adjacency: str,
-    ) -> NDArray[np.float64]:
-        return skellam_grid_rdp(orders, bound, variance, n_shares, dim, adjacency)
+    grid_rdp = staticmethod(skellam_grid_rdp)
 
     def _noise(self, variance: Fraction, size: int, rng: Randomness) -> NDArray[Any]:
         if variance == 0:

@@ -114,9 +114,11 @@ def test_subsampling_at_the_ends():
     curve = partial(gaussian_rdp, noise_multiplier=3.0)
     np.testing.assert_array_equal(poisson_subsampled_rdp(ORDERS, curve, 1.0), curve(ORDERS))
     np.testing.assert_array_equal(poisson_subsampled_rdp(ORDERS, curve, 0.0), 0)
-    fractional = poisson_subsampled_rdp([1.5, 2.0], curve, 0.01)
-    assert fractional[0] == curve(np.array([1.5]))[0]
-    assert fractional[1] < curve(np.array([2.0]))[0]
+    # (α−1)ε(α) is convex and 0 at α = 1, so between integers it lies below the chord
+    at = poisson_subsampled_rdp([1.5, 2.0, 2.25, 3.0], curve, 0.01)
+    assert at[0] == pytest.approx(at[1], rel=1e-12)
+    assert at[2] == pytest.approx((0.75 * at[1] + 0.25 * 2 * at[3]) / 1.25, rel=1e-12)
+    assert at[1] < curve(np.array([2.0]))[0]
 
 
 def test_fixed_size_cohorts_are_bounded_by_the_replace_one_curve():
@@ -217,9 +219,12 @@ def test_1500_ledger_rounds_equal_the_direct_computation():
     def curve(a):
         return ddg_grid_rdp(a, 1000.0, 4e5, 100, 4096)
 
+    def released(a):
+        return poisson_subsampled_rdp(a, curve, 0.001)
+
     ledger = Ledger(1e-6, INTEGER_ORDERS)
     for _ in range(1500):
-        ledger.spend(curve, sampling_rate=0.001)
+        ledger.spend(curve, release_rdp=released)
     orders = ORDERS
     direct = rdp_to_dp(orders, 1500 * curve(orders), 1e-6)
     amplified = rdp_to_dp(orders, 1500 * poisson_subsampled_rdp(orders, curve, 0.001), 1e-6)
@@ -245,7 +250,8 @@ def test_rounds_left_is_exact():
 def test_ledger_survives_json_without_loss():
     ledger = Ledger(1e-5)
     ledger.spend(partial(skellam_grid_rdp, bound=3.3, variance=7.1, n_shares=9, dim=5))
-    ledger.spend(partial(gaussian_rdp, noise_multiplier=1 / 3), sampling_rate=0.1)
+    curve = partial(gaussian_rdp, noise_multiplier=1 / 3)
+    ledger.spend(curve, release_rdp=partial(poisson_subsampled_rdp, curve=curve, rate=0.1))
     again = Ledger.from_json(ledger.to_json())
     assert again.to_json() == ledger.to_json()
     assert again.epsilon_server == ledger.epsilon_server
@@ -276,13 +282,19 @@ def test_ledger_survives_json_without_loss():
         lambda: Ledger(math.nan),
         lambda: Ledger(1e-5).spend(np.full(len(DEFAULT_ORDERS), math.nan)),
         lambda: Ledger(1e-5).spend(np.ones(3)),
-        lambda: Ledger(1e-5).spend(np.ones(len(DEFAULT_ORDERS)), sampling_rate=0.1),
         lambda: Ledger(1e-5).rounds_left(1.0),
     ],
 )
 def test_nan_and_nonsense_raise(call):
     with pytest.raises(ValueError, match=r"must|holds|has shape|NaN|needs|empty|not known"):
         call()
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_below_half_a_grid_step_ddg_claims_nothing(n):
+    just_below = math.nextafter(0.25, 0)
+    assert np.isinf(ddg_grid_rdp(DEFAULT_ORDERS, 1.0, just_below, n, 2)).all()
+    assert np.isfinite(ddg_grid_rdp(DEFAULT_ORDERS, 1.0, 0.25, n, 2)).all()
 
 
 def test_no_noise_is_no_privacy():

@@ -28,6 +28,7 @@ from sparse_secagg.mechanisms.base import centre
 from sparse_secagg.mechanisms.poisson import poisson_table, skellam, skellam_total_variation
 from sparse_secagg.mechanisms.rotation import Rotation
 from sparse_secagg.mechanisms.rounding import clip_rows, conditional_rounding, within_bound
+from sparse_secagg.privacy import Sampling
 
 FALSE_ALARM = 1e-6
 DISTRIBUTED = [DiscreteGaussian, Skellam]
@@ -82,7 +83,7 @@ def test_calibration_lands_on_the_private_side(
         adjacency=adjacency,
         beta=beta,
         rounds=rounds,
-        sampling_rate=rate,
+        sampling=None if rate is None else Sampling(n, round(n / rate)),
     )
     error = None
     try:
@@ -95,11 +96,8 @@ def test_calibration_lands_on_the_private_side(
         p = mechanism.set_params(n_bits=error.smallest).calibrate(n, dim)
         with pytest.raises(InfeasibleError):
             clone(mechanism).set_params(n_bits=error.smallest - 1).calibrate(n, dim)
-    spent = (
-        mechanism._epsilon(p.norm_bound, float(p.variance), p.min_survivors, p.padded_dim, n)
-        if rate is not None
-        else mechanism.epsilon_spent(rounds=rounds)
-    )
+    observer = "server" if rate is None and cls is not CentralGaussian else "release"
+    spent = mechanism.privacy().epsilon(observer, rounds=rounds)
     assert spent <= epsilon
     # At large ε the tables of Skellam cost more than δ can pay: more noise is the only way.
     charge = (1 + math.exp(epsilon)) * rounds * mechanism.total_variation()
@@ -201,7 +199,8 @@ def test_scikit_learn_conventions(cls):
         ({"adjacency": "swap"}, "adjacency='swap'"),
         ({"min_survivors": 11}, "min_survivors=11"),
         ({"rounds": 0}, "rounds=0"),
-        ({"sampling_rate": 0.0}, "sampling_rate=0"),
+        ({"colluders": 10}, "colluders=10"),
+        ({"colluders": -1}, "colluders=-1"),
         ({"alignment": 2.0}, "alignment=2"),
         ({"wrap_deviations": 0.0}, "wrap_deviations=0"),
         ({"random_state": -1}, "random_state=-1"),

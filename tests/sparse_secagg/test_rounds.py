@@ -101,7 +101,7 @@ class TestConfig:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"version": 2}, "version 2.*update"),
+            ({"version": 1}, "version 1.*update"),
             ({"surprise": 1}, "surprise"),
             ({"mechanism": None}, "not valid|not the parameters|unexpected"),
         ],

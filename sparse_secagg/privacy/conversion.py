@@ -1,0 +1,75 @@
+"""From a Rényi curve to numbers: ε at a δ, and the paper's zCDP ε.
+
+ε(δ) = min_α  ε(α) + log(1 − 1/α) − log(αδ)/(α − 1),     ε_zCDP = sup_α √(2ε(α)/α).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sparse_secagg.privacy.curves import check_orders
+
+__all__ = ["rdp_to_dp", "rdp_to_zcdp"]
+
+
+def rdp_to_dp(
+    orders: ArrayLike, rdp: ArrayLike, delta: float, total_variation: float = 0.0
+) -> float:
+    """Return the smallest ε such that the curve implies (ε, δ)-DP.
+
+    Parameters
+    ----------
+    orders, rdp : array-like
+        The curve: orders α > 1 and ε(α) ≥ 0 (infinite where nothing is claimed).
+    delta : float
+        δ in (0, 1).
+    total_variation : float
+        Distance of the noise actually drawn from the noise the curve is about. It is charged to
+        δ: the curve has to give (ε, δ − (1 + e^ε)·total_variation).
+    """
+    orders = check_orders(orders)
+    rdp = np.asarray(rdp, dtype=np.float64)
+    if rdp.shape != orders.shape:
+        raise ValueError(f"rdp has shape {rdp.shape}, but orders has {orders.shape}.")
+    if np.isnan(rdp).any() or (rdp < 0).any():
+        raise ValueError("rdp holds NaN or negative values; a Rényi divergence is neither.")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta={delta} must lie strictly between 0 and 1.")
+    if not 0 <= total_variation < math.inf:
+        raise ValueError(f"total_variation={total_variation} must be at least 0.")
+    epsilon = _convert(orders, rdp, delta)
+    if total_variation == 0 or math.isinf(epsilon):
+        return epsilon
+    guess = epsilon + 1e-9
+    while guess < 700:  # e^guess must stay finite
+        remaining = delta - (1.0 + math.exp(guess)) * total_variation
+        if remaining <= 0:
+            break
+        epsilon = _convert(orders, rdp, remaining)
+        if epsilon <= guess:
+            return epsilon
+        guess = epsilon + 2.0 * (epsilon - guess)
+    return math.inf
+
+
+def _convert(orders: NDArray, rdp: NDArray, delta: float) -> float:
+    # TV <= sqrt(1 - exp(-KL)) and KL <= every Rényi divergence: ε = 0 when that is below δ.
+    if (delta**2 + np.expm1(-rdp) > 0).any():
+        return 0.0
+    candidates = rdp + np.log1p(-1.0 / orders) - np.log(delta * orders) / (orders - 1.0)
+    return max(0.0, float(candidates.min()))
+
+
+def rdp_to_zcdp(orders: ArrayLike, rdp: ArrayLike) -> float:
+    """Return the paper's ε of a curve: the smallest with ε(α) ≤ ½ε²·α at every order claimed.
+
+    Orders at which the curve is infinite claim nothing (Skellam's theorem is about integers);
+    a curve that is infinite at all of them gives ∞.
+    """
+    orders = check_orders(orders)
+    rdp = np.asarray(rdp, dtype=np.float64)
+    finite = np.isfinite(rdp)
+    return float(np.sqrt(2.0 * (rdp[finite] / orders[finite]).max())) if finite.any() else math.inf
