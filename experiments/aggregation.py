@@ -2,15 +2,14 @@
 
 Neighbouring data sets differ by one client whose updates are all zero ("zero-out"). Against the
 server, which knows who takes part, every round counts in full. Against somebody who sees only the
-models, and knows neither the cohorts nor the seed they were drawn with, the rounds are amplified by
-sampling without replacement.
+models the rounds are amplified by sampling without replacement, provided that the cohorts are
+secret: drawn from the operating system, not from the run's seed.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,16 +22,11 @@ from experiments.seeds import ClientRandomness
 from solvers import Solver
 from solvers.lasso import LassoSolver
 from sparse_secagg import PrivacyWarning, SparseSecAgg, mechanisms
-from sparse_secagg.accounting import (
-    DEFAULT_ORDERS,
-    Ledger,
-    rdp_to_dp,
-    subsampled_rdp_without_replacement,
-)
 from sparse_secagg.clipping import AdaptiveClip
 from sparse_secagg.encoders import BlockEncoder, registry
 from sparse_secagg.feedback import ThresholdFeedback
-from sparse_secagg.mechanisms import DiscreteGaussian, IntegerMechanism, MechanismParameters
+from sparse_secagg.mechanisms import IntegerMechanism
+from sparse_secagg.privacy import OBSERVERS, Ledger, RoundPrivacy, Sampling
 
 if TYPE_CHECKING:
     from experiments.checkpoints import TrainingState
@@ -54,12 +48,15 @@ class PrivacySpent:
     Attributes
     ----------
     server : float
-        Against the server, which knows the cohorts.
+        Against the server, which knows the cohorts; infinite if it adds the noise itself.
+    colluders : float
+        Against the server together with the clients that collude with it.
     release : float
-        Against whoever sees the released models only.
+        Against anyone who sees only the released models.
     """
 
     server: float
+    colluders: float
     release: float
 
 
@@ -76,6 +73,8 @@ class Aggregator:
         Clients from whom cohorts are drawn.
     dense : bool
         Whether the mean is dense, as updates of models are, or truly sparse.
+    ledger : Ledger, optional
+        Charged by every round before its sum is opened. Default: one in memory.
 
     Attributes
     ----------
@@ -102,6 +101,7 @@ class Aggregator:
         population: int,
         *,
         dense: bool = True,
+        ledger: Ledger | None = None,
     ) -> None:
         config = config.resolved()
         assert config.clients is not None
@@ -118,8 +118,10 @@ class Aggregator:
             debias=bool(config.debias),
             shapes=architecture.shapes,
         )
+        # a cohort that follows from the seed is no secret
+        self.sampling = Sampling(self.n_clients, population, secret=config.private_noise)
         self.noise_multiplier = self._noise_multiplier()
-        self.ledger = Ledger(config.delta)
+        self.ledger = Ledger(config.delta) if ledger is None else ledger
         self.randomness = ClientRandomness(config.seed)
         self.unconverged = 0
         self._buffer = np.empty((0, 0))
@@ -134,11 +136,11 @@ class Aggregator:
         architecture: Architecture,
         population: int,
         state: TrainingState,
+        ledger: Ledger | None = None,
     ) -> Aggregator:
         """Return an aggregator that goes on where ``state`` is."""
-        made = cls(config, architecture, population)
+        made = cls(config, architecture, population, ledger=ledger)
         if state.rounds:
-            made.ledger = Ledger.from_json(state.ledger)
             made.clip_norm = state.clip_norm
             made.unconverged = state.unconverged
             if made.feedback is not None and len(state.dropped):
@@ -158,7 +160,12 @@ class Aggregator:
     @property
     def spent(self) -> PrivacySpent:
         """ε of all rounds so far."""
-        return PrivacySpent(self.ledger.epsilon_server, self.ledger.epsilon_release)
+        return PrivacySpent(*(self.ledger.epsilon(observer) for observer in OBSERVERS))
+
+    @property
+    def observer(self) -> str:
+        """The observer that the run's ε is about."""
+        return self._calibrated(self.noise_multiplier).privacy().observer
 
     def mean(self, updates: Any, number: int) -> NDArray[np.float64]:
         """Run round ``number`` over the rows of ``updates``; return the decoded mean."""
@@ -171,6 +178,7 @@ class Aggregator:
             # what was dropped is carried over as a sketch, so that the sketch has to stay
             random_state=self.randomness.sketch(0 if self.feedback else number),
             simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
+            ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
         if self.feedback is not None and hasattr(self.feedback, "error_"):
             round_.feedback_ = self.feedback
@@ -179,7 +187,6 @@ class Aggregator:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)  # the result says it once
             round_.fit(updates)
-        self._charge(round_)
         if self.adaptive:
             self.clip_norm = round_.clip_.current
         if self.feedback is not None:
@@ -230,6 +237,7 @@ class Aggregator:
             noise_multiplier=noise_multiplier,
             delta=self.config.delta,
             n_bits=self.config.n_bits,
+            colluders=self.config.colluders,
         )
 
     def _calibrated(self, noise_multiplier: float) -> IntegerMechanism:
@@ -243,17 +251,11 @@ class Aggregator:
             return float(self.config.noise_multiplier or 0.0)
         assert self.config.rounds is not None  # resolved
         budget, rounds = self.config.epsilon, self.config.rounds
-        clip = np.zeros(len(DEFAULT_ORDERS))
-        if self.adaptive:
-            clip = _clip_mechanism(self.n_clients).rdp(DEFAULT_ORDERS)
 
         def spent(z: float) -> float:
-            mechanism = self._calibrated(z)
-            curve = rounds * (mechanism.rdp(DEFAULT_ORDERS) + clip)
-            total_variation = rounds * mechanism.total_variation()
-            return rdp_to_dp(DEFAULT_ORDERS, curve, self.config.delta, total_variation)
+            return self.round_privacy(z).epsilon(rounds=rounds)
 
-        if self.adaptive and rdp_to_dp(DEFAULT_ORDERS, rounds * clip, self.config.delta) >= budget:
+        if self.adaptive and self._clip_privacy().epsilon(rounds=rounds) >= budget:
             raise ValueError(
                 f"epsilon={budget} cannot be kept over {rounds} rounds of {self.n_clients} "
                 "clients: adaptive clipping alone costs more. Raise epsilon or clients, lower "
@@ -267,21 +269,40 @@ class Aggregator:
             low, high = (low, middle) if spent(middle) <= budget else (middle, high)
         return high
 
-    # -- ledger ---------------------------------------------------------------------------------
+    # -- privacy --------------------------------------------------------------------------------
 
-    def _charge(self, round_: SparseSecAgg) -> None:
-        parameters = round_.config_.mechanism
-        if parameters.variance == 0:
-            self.ledger.spend(np.full(len(DEFAULT_ORDERS), np.inf))
-            return
-        mechanism = mechanisms.from_parameters(parameters)
-        self.ledger.spend(
-            round_.rdp_,
-            release_rdp=_release_curve(
-                replace(parameters, seed=0), self.n_clients / self.population, self.adaptive
-            ),
-            total_variation=mechanism.total_variation(),
-        )
+    def round_privacy(self, noise_multiplier: float | None = None) -> RoundPrivacy:
+        """Return what one round of the run reveals, to every observer."""
+        z = self.noise_multiplier if noise_multiplier is None else noise_multiplier
+        privacy = self._calibrated(z).privacy(sampling=self.sampling)
+        return privacy.plus(*self._clip_privacy().sums) if self.adaptive else privacy
+
+    def _clip_privacy(self) -> RoundPrivacy:
+        colluders = self.config.colluders
+        return AdaptiveClip().mechanism(self.n_clients, colluders=colluders).privacy()
+
+    def _key(self, number: int) -> str | None:
+        """Name a round that would be the same bit for bit if it were run again: a simulated one."""
+        return None if self.config.private_noise else f"{self.config.digest} round {number}"
+
+
+@dataclass(frozen=True)
+class _Charges:
+    """The ledger as one round charges it: with the run's sampling, under the round's name."""
+
+    ledger: Ledger
+    sampling: Sampling
+    key: str | None
+
+    @property
+    def delta(self) -> float:
+        return self.ledger.delta
+
+    def charge(self, privacy: RoundPrivacy) -> int:
+        return self.ledger.charge(privacy.sampled(self.sampling), key=self.key)
+
+    def settle(self, number: int, privacy: RoundPrivacy) -> None:
+        self.ledger.settle(number, privacy.sampled(self.sampling))
 
 
 def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
@@ -298,36 +319,3 @@ def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
     if "debias" in solver.get_params(deep=False) and "debias" not in spec:
         solver.set_params(debias=debias)
     return solver
-
-
-@lru_cache(maxsize=64)
-def _release_curve(
-    parameters: MechanismParameters, rate: float, adaptive: bool
-) -> NDArray[np.float64]:
-    """Return the curve of one round for an observer who does not know the cohort.
-
-    The bound for sampling without replacement exchanges one member of the cohort for another, so
-    it takes the curve under replacement.
-    """
-    parts = [mechanisms.from_parameters(replace(parameters, adjacency="replace_one"))]
-    plain = mechanisms.from_parameters(parameters).rdp(DEFAULT_ORDERS)
-    if adaptive:
-        clip = _clip_mechanism(parameters.n_clients)
-        plain = plain + clip.rdp(DEFAULT_ORDERS)
-        parts.append(mechanisms.from_parameters(replace(clip.parameters_, adjacency="replace_one")))
-
-    def curve(orders: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.sum([part.rdp(orders) for part in parts], axis=0)
-
-    # knowing less never costs more: the unamplified curve of zeroing out holds as well
-    return np.minimum(plain, subsampled_rdp_without_replacement(DEFAULT_ORDERS, curve, rate))
-
-
-@lru_cache(maxsize=8)
-def _clip_mechanism(n_clients: int) -> IntegerMechanism:
-    """Return the mechanism that :class:`AdaptiveClip` uses by default for its count."""
-    mechanism = DiscreteGaussian(
-        noise_multiplier=max(1.0, n_clients / 10), clip_norm=0.5, n_bits=32
-    )
-    mechanism.calibrate(n_clients, 1)
-    return mechanism

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_secagg.privacy import Ledger
+
 if TYPE_CHECKING:
     from experiments.federated import RoundRecord
     from experiments.training_config import TrainingConfig
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["CheckpointError", "CheckpointFile", "TrainingState"]
 
 NAME = "checkpoint.npz"
-_FORMAT = 1
+LEDGER_NAME = "ledger.sqlite"
+#: 2: the ledger is a file beside the checkpoint, no longer inside.
+_FORMAT = 2
 #: Does not change the weights, and folders move.
 _FREE = ("data",)
 
@@ -42,8 +46,6 @@ class TrainingState:
         The server's model and momentum.
     history : tuple of RoundRecord
         Rounds done.
-    ledger : str
-        The ledger as JSON.
     clip_norm : float
         Clip of the next round.
     unconverged : int
@@ -55,7 +57,6 @@ class TrainingState:
     weights: NDArray[np.float32] = field(repr=False)
     velocity: NDArray[np.float32] = field(repr=False)
     history: tuple[RoundRecord, ...] = ()
-    ledger: str = field(default="", repr=False)
     clip_norm: float = float("nan")
     unconverged: int = 0
     dropped: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
@@ -92,6 +93,11 @@ class CheckpointFile:
         """Where the checkpoint is."""
         return None if self.folder is None else self.folder / NAME
 
+    def ledger(self) -> Ledger:
+        """Return the run's ledger: the file beside the checkpoint, or one in memory."""
+        path = None if self.folder is None else self.folder / LEDGER_NAME
+        return Ledger(self.config.delta, path=path)
+
     def none(self, dim: int) -> TrainingState:
         """Return the start; refuse to overwrite the checkpoint of a run that is not finished."""
         if self.path is not None and self.path.exists():
@@ -102,6 +108,14 @@ class CheckpointFile:
                     f"{self.path} holds a run that stopped after {done} of {rounds} rounds; go on "
                     "with it by resume (--resume), or choose another output folder."
                 )
+            self.path.with_name(LEDGER_NAME).unlink(missing_ok=True)  # a new run, a new account
+            self.path.unlink()
+        elif self.path is not None and self.path.with_name(LEDGER_NAME).exists():
+            raise CheckpointError(
+                f"{self.path.with_name(LEDGER_NAME)} holds what a run spent that stopped before "
+                "its first checkpoint; go on with it by resume (--resume), or choose another "
+                "output folder."
+            )
         return TrainingState.start(dim)
 
     def read(self, dim: int) -> TrainingState:
@@ -123,7 +137,6 @@ class CheckpointFile:
             weights=arrays["weights"],
             velocity=arrays["velocity"],
             history=tuple(_record(entry) for entry in document["history"]),
-            ledger=json.dumps(document["ledger"]),
             clip_norm=float(document["clip_norm"]),
             unconverged=int(document["unconverged"]),
             dropped=arrays["dropped"],
@@ -137,7 +150,6 @@ class CheckpointFile:
             "format": _FORMAT,
             "config": _settings(self.config),
             "history": [_entry(record) for record in state.history],
-            "ledger": json.loads(state.ledger),
             "clip_norm": state.clip_norm,
             "unconverged": state.unconverged,
         }
@@ -165,7 +177,11 @@ class CheckpointFile:
                 f"{path} is not a checkpoint of this software ({error}); remove it to start anew."
             ) from None
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            raise CheckpointError(f"{path} has an unknown format; remove it to start anew.")
+            version = document.get("format") if isinstance(document, dict) else None
+            raise CheckpointError(
+                f"{path} has format {version}, this software reads {_FORMAT}; finish the run with "
+                "the version that began it, or start anew in another folder."
+            )
         return document, arrays
 
     def _compare(self, found: dict[str, Any]) -> None:

@@ -32,6 +32,7 @@ from experiments.models import Model
 from experiments.recording import Recording
 from experiments.seeds import ClientRandomness
 from experiments.training_config import TrainingConfig
+from sparse_secagg.privacy import Ledger
 
 __all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
 
@@ -81,6 +82,9 @@ class TrainingResult:
         Rounds whose decoder stopped before its stopping rule was met.
     not_private : bool
         True for simulated noise and without noise.
+    observer : {"server", "colluders", "release"}
+        Whom ``epsilon`` is about: the server, with its colluders if there are; the release, if a
+        trusted server adds the noise.
     """
 
     config: TrainingConfig
@@ -91,6 +95,7 @@ class TrainingResult:
     population: int
     unconverged: int
     not_private: bool
+    observer: str = "server"
 
     @property
     def accuracy(self) -> list[float]:
@@ -99,12 +104,12 @@ class TrainingResult:
 
     @property
     def epsilon(self) -> float:
-        """ε of all rounds against the server, which knows the cohorts: no amplification."""
-        return self.history[-1].privacy.server
+        """ε of all rounds against ``observer``."""
+        return float(getattr(self.history[-1].privacy, self.observer))
 
     @property
     def epsilon_release(self) -> float:
-        """ε of all rounds against whoever sees the models only and knows no cohort."""
+        """ε of all rounds against anyone who sees only the models and knows no cohort."""
         return self.history[-1].privacy.release
 
     @property
@@ -167,9 +172,10 @@ def run_training(
     file = CheckpointFile(None if output is None else Path(output), config)
     state = file.read(model.n_parameters) if resume else file.none(model.n_parameters)
     data = _load(config.task, config.data)
+    ledger = file.ledger()
     recording = _recording(record, config, model, state)
     last: Round | None = None
-    for current in training_rounds(config, model, data, state, jobs=jobs):
+    for current in training_rounds(config, model, data, state, jobs=jobs, ledger=ledger):
         number = current.record.number
         if recording is not None and number - 1 not in recording.rounds:
             recording.append(number - 1, current.updates, clip_norm=current.record.clip_norm)
@@ -190,6 +196,7 @@ def training_rounds(
     state: TrainingState | None = None,
     *,
     jobs: int = 1,
+    ledger: Ledger | None = None,
 ) -> Iterator[Round]:
     """Yield the rounds of a run, from ``state`` on; :func:`run_training` keeps and reports them.
 
@@ -205,11 +212,13 @@ def training_rounds(
         Where to go on; the start by default.
     jobs : int
         Threads of the local training.
+    ledger : Ledger, optional
+        Charged by each round before its sum is opened; one in memory by default.
     """
     state = TrainingState.start(model.n_parameters) if state is None else state
     randomness = ClientRandomness(config.seed)
     clients = list(data.clients)
-    aggregator = Aggregator.for_training(config, model.architecture, len(clients), state)
+    aggregator = Aggregator.for_training(config, model.architecture, len(clients), state, ledger)
     weights, velocity = state.weights, state.velocity
     if state.rounds == 0:
         weights = model.initial(randomness.initial)
@@ -220,7 +229,9 @@ def training_rounds(
     assert config.momentum is not None
     for number in range(state.rounds, config.rounds):
         start = time.perf_counter()
-        cohort = randomness.cohort(number, len(clients), aggregator.n_clients)
+        cohort = randomness.cohort(
+            number, len(clients), aggregator.n_clients, secret=aggregator.sampling.secret
+        )
         _train_locally(model, weights, data, clients, cohort, updates, number, config, jobs)
         clip_norm = aggregator.clip_norm
         mean = aggregator.mean(updates, number)
@@ -239,7 +250,6 @@ def training_rounds(
             weights=weights,
             velocity=velocity,
             history=(*state.history, record),
-            ledger=aggregator.ledger.to_json(),
             clip_norm=aggregator.clip_norm,
             unconverged=aggregator.unconverged,
             dropped=aggregator.dropped,
@@ -341,4 +351,5 @@ def _result(
         population=len(data.clients),
         unconverged=state.unconverged,
         not_private=not config.private_noise or config.noise_multiplier == 0,
+        observer=aggregator.observer,
     )

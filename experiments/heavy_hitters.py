@@ -76,7 +76,9 @@ def one_round(
     layers = Architecture(f"presence of {d:,} items", {"items": (d,)})
     aggregator = Aggregator(config, layers, n, dense=False)
     start = time.perf_counter()
-    cohort = ClientRandomness(config.seed).cohort(0, n, aggregator.n_clients)
+    cohort = ClientRandomness(config.seed).cohort(
+        0, n, aggregator.n_clients, secret=aggregator.sampling.secret
+    )
     rows = data.presence[cohort]
     if record is not None:
         recording = Recording.create(
@@ -105,6 +107,7 @@ def one_round(
         population=n,
         unconverged=aggregator.unconverged,
         not_private=not config.private_noise or config.noise_multiplier == 0,
+        observer=aggregator.observer,
         relative_error=relative_error(estimate, truth),
         precision=precision,
         recall=recall,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,8 +30,15 @@ class ClientRandomness:
         """Seed of the initial weights."""
         return self._integer(_INITIAL)
 
-    def cohort(self, number: int, population: int, size: int) -> NDArray[np.int64]:
-        """Return the clients of a round, drawn without replacement, in increasing order."""
+    def cohort(
+        self, number: int, population: int, size: int, *, secret: bool = False
+    ) -> NDArray[np.int64]:
+        """Return the clients of a round, drawn without replacement, in increasing order.
+
+        A ``secret`` cohort comes from the operating system, and nobody can draw it again.
+        """
+        if secret:
+            return np.sort(secrets.SystemRandom().sample(range(population), size))
         rng = np.random.default_rng([self.seed, _COHORT, number])
         return np.sort(rng.choice(population, size, replace=False))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from experiments import tasks
 from sparse_secagg import mechanisms
@@ -49,11 +51,13 @@ class TrainingConfig:
     threshold : float
         Share of the sketch's entries, the smallest, that is set to zero and added back in the next
         round; the sketch then stays the same in all rounds. An experiment: it is biased.
+    colluders : int
+        Clients of a cohort that may tell the server their noise, which is sized without theirs.
     seed : int
-        Cohorts, initial weights, batches, sketches and, unless ``private_noise``, the noise.
+        Initial weights, batches, sketches and, unless ``private_noise``, cohorts and noise.
     private_noise : bool
-        Draw the noise from the operating system. Then the released model is as private as the
-        ledger says, and a run cannot be repeated.
+        Draw noise and cohorts from the operating system. Then the released model is as private as
+        the ledger says, and a run cannot be repeated.
     data : str
         Folder or file of the task's data; default: SPARSE_SECAGG_DATA.
     """
@@ -78,6 +82,7 @@ class TrainingConfig:
     momentum: float | None = None
     layers: str = "whole"
     threshold: float = 0.0
+    colluders: int = 0
     seed: int = 0
     private_noise: bool = False
     data: str | None = None
@@ -86,6 +91,12 @@ class TrainingConfig:
         if isinstance(self.data, os.PathLike):
             object.__setattr__(self, "data", str(self.data))
         _check(self)
+
+    @property
+    def digest(self) -> str:
+        """Name of the configuration: its values, but for where the data lies."""
+        values = {name: value for name, value in asdict(self.resolved()).items() if name != "data"}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     def resolved(self) -> TrainingConfig:
         """Return the configuration with the task's own values where they were left open."""
@@ -125,8 +136,10 @@ def _check(config: TrainingConfig) -> None:
         value = getattr(config, name)
         if value is not None and not (isinstance(value, int) and value >= 1):
             raise ValueError(f"{name}={value!r} must be an integer, at least 1.")
-    if not (isinstance(config.seed, int) and config.seed >= 0):
-        raise ValueError(f"seed={config.seed!r} must be an integer, at least 0.")
+    for name in ("seed", "colluders"):
+        value = getattr(config, name)
+        if not (isinstance(value, int) and value >= 0):
+            raise ValueError(f"{name}={value!r} must be an integer, at least 0.")
     for name, least, inclusive in (
         ("noise_multiplier", 0.0, True),
         ("epsilon", 0.0, False),

@@ -32,11 +32,13 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
         "population": result.population,
         "accuracy": result.accuracy,
         "epsilon_server": [_finite(record.privacy.server) for record in result.history],
+        "epsilon_colluders": [_finite(record.privacy.colluders) for record in result.history],
         "epsilon_release": [_finite(record.privacy.release) for record in result.history],
         "clip_norm": [record.clip_norm for record in result.history],
         "seconds": [record.seconds for record in result.history],
         "final_accuracy": result.accuracy[-1],
         "epsilon": _finite(result.epsilon),
+        "observer": result.observer,
         "delta": result.config.delta,
         "bits_per_parameter": result.bits_per_parameter,
         "unconverged": result.unconverged,
@@ -93,7 +95,8 @@ def show(result: TrainingResult, console: Console) -> None:
 
 def progress_text(record: RoundRecord, config: TrainingConfig) -> str:
     """Return one line about a round: accuracy and ε so far."""
-    return f"{config.task}: accuracy {record.accuracy:.1%}, ε {_epsilon(record.privacy.server)}"
+    spent = record.privacy.release if config.mechanism == "central" else record.privacy.colluders
+    return f"{config.task}: accuracy {record.accuracy:.1%}, ε {_epsilon(spent)}"
 
 
 def draw(result: TrainingResult) -> Figure:
@@ -114,7 +117,7 @@ def draw(result: TrainingResult) -> Figure:
     for panel in right:
         for colour, style, name, label in (
             (PALETTE[0], "-", "server", "against the server"),
-            (PALETTE[1], "--", "release", "against who sees the models only"),
+            (PALETTE[1], "--", "release", "to anyone who sees only the models"),
         ):
             spent = [getattr(record.privacy, name) for record in result.history]
             panel.plot(rounds, spent, color=colour, linestyle=style, label=label)

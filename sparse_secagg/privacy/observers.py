@@ -141,7 +141,8 @@ class RoundPrivacy:
         sensitivity_factor(self.adjacency)
         check_integer("n_survivors", self.n_survivors, 0)
         check_integer("colluders", self.colluders, 0)
-        if self.sampling is not None and self.sampling.kind == "poisson" and not self.central:
+        poisson = self.sampling is not None and self.sampling.kind == "poisson"
+        if poisson and not all(part.central for part in self.sums):
             raise ValueError(
                 "sampling='poisson' amplifies only noise that does not depend on the cohort, "
                 "which is the central mechanism's; shares of noise need cohorts of fixed size."

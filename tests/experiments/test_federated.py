@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from experiments import tasks
-from experiments.aggregation import Aggregator, _release_curve, training_decoder
+from experiments.aggregation import Aggregator, training_decoder
 from experiments.checkpoints import CheckpointError, TrainingState
 from experiments.federated import TrainingConfig, run_training, training_rounds
 from experiments.models import multilayer_perceptron
 from experiments.recording import Recording
+from experiments.seeds import ClientRandomness
 from sparse_secagg import SparseSecAgg
-from sparse_secagg.accounting import DEFAULT_ORDERS, rdp_to_dp
+from sparse_secagg.accounting import DEFAULT_ORDERS, gaussian_rdp, rdp_to_dp
 
 SMALL = TrainingConfig(
     task="digits", rounds=3, clients=10, compression=10, noise_multiplier=0.5, seed=3
@@ -195,8 +196,8 @@ def test_a_budget_that_adaptive_clipping_alone_exceeds_is_refused():
         run_training(config)
 
 
-def test_sampling_amplifies_the_release_only():
-    config = replace(SMALL, noise_multiplier=10.0).resolved()
+def test_secret_sampling_amplifies_the_release_only():
+    config = replace(SMALL, noise_multiplier=10.0, private_noise=True).resolved()
     spent = []
     for population in (10, 1000):
         aggregator = Aggregator(config, ARCH, population)
@@ -207,11 +208,35 @@ def test_sampling_amplifies_the_release_only():
     assert spent[1].release < 0.25 * spent[1].server
 
 
-def test_the_release_curve_of_a_full_cohort_is_not_below_the_servers():
-    aggregator = Aggregator(SMALL.resolved(), ARCH, 10)
-    mechanism = aggregator._calibrated(2.0)
-    curve = _release_curve(replace(mechanism.parameters_, seed=0), 1.0, False)
-    np.testing.assert_allclose(curve, mechanism.rdp(DEFAULT_ORDERS))
+def test_cohorts_that_follow_from_a_seed_amplify_nothing():
+    aggregator = Aggregator(replace(SMALL, noise_multiplier=10.0), ARCH, 1000)
+    aggregator.mean(np.zeros((10, 4810)), 0)
+    assert aggregator.spent.release == aggregator.spent.server
+
+
+def test_secret_cohorts_cannot_be_drawn_again():
+    randomness = ClientRandomness(0)
+    drawn = [randomness.cohort(0, 10_000, 50, secret=True).tolist() for _ in range(3)]
+    assert drawn[0] != drawn[1] != drawn[2]
+    assert all(len(set(cohort)) == 50 for cohort in drawn)
+    again = [randomness.cohort(0, 10_000, 50).tolist() for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_a_trusted_server_is_not_private_against_itself():
+    result = run_training(replace(SMALL, mechanism="central", noise_multiplier=2.0))
+    assert result.observer == "release"
+    assert result.history[-1].privacy.server == np.inf
+    expected = rdp_to_dp(DEFAULT_ORDERS, 3 * gaussian_rdp(DEFAULT_ORDERS, 2.0), 1e-5)
+    assert result.epsilon == pytest.approx(expected, rel=1e-6)
+
+
+def test_colluders_are_paid_for_with_noise():
+    plain = run_training(replace(SMALL, rounds=1, noise_multiplier=2.0))
+    wary = run_training(replace(SMALL, rounds=1, noise_multiplier=2.0, colluders=6))
+    assert wary.observer == "colluders"
+    assert wary.epsilon == pytest.approx(plain.epsilon, rel=1e-3)  # z counts honest shares
+    assert wary.history[-1].privacy.server < 0.7 * wary.epsilon
 
 
 def test_adaptive_clipping_moves_the_clip_and_costs_a_little():
