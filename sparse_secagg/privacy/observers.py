@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,7 @@ from sparse_secagg.privacy.curves import (
 from sparse_secagg.privacy.sampling import (
     Sampling,
     fixed_cohort_rdp,
+    mixture_rdp,
     poisson_subsampled_rdp,
     subsampled_rdp_without_replacement,
 )
@@ -243,18 +245,19 @@ class RoundPrivacy:
         if self.sampling is None or self.sampling.rate == 1.0 or np.isinf(plain).all():
             return plain
         rate = self.sampling.rate
+        bounds = [mixture_rdp(orders, plain, rate)]
         if self.sampling.kind == "poisson":
-            return poisson_subsampled_rdp(orders, lambda a: self._plain(a, k, self.adjacency), rate)
-        # exchanging one member of the cohort for another takes the curve of replacement
-        general = subsampled_rdp_without_replacement(
-            orders, lambda a: self._plain(a, k, "replace_one"), rate
-        )
-        released = np.minimum(plain, general)
-        if self.adjacency == "zero_out" and all(part.near_gaussian for part in self.sums):
-            ratio = sum(part.squared_ratio(k) for part in self.sums)
-            gap = sum(part.gap(k) for part in self.sums)
-            released = np.minimum(released, fixed_cohort_rdp(orders, ratio, rate, gap))
-        return released
+            touched = partial(self._plain, shares=k, adjacency=self.adjacency)
+            bounds.append(poisson_subsampled_rdp(orders, touched, rate))
+        else:
+            # exchanging one member of the cohort for another takes the curve of replacement
+            exchanged = partial(self._plain, shares=k, adjacency="replace_one")
+            bounds.append(subsampled_rdp_without_replacement(orders, exchanged, rate))
+            if self.adjacency == "zero_out" and all(part.near_gaussian for part in self.sums):
+                ratio = sum(part.squared_ratio(k) for part in self.sums)
+                gap = sum(part.gap(k) for part in self.sums)
+                bounds.append(fixed_cohort_rdp(orders, ratio, rate, gap))
+        return np.minimum.reduce(bounds)
 
     def _check_observer(self, observer: str | None) -> str:
         if observer is None:

@@ -27,6 +27,7 @@ from sparse_secagg.validation import check_integer, check_positive
 __all__ = [
     "Sampling",
     "fixed_cohort_rdp",
+    "mixture_rdp",
     "poisson_subsampled_rdp",
     "subsampled_rdp_without_replacement",
 ]
@@ -103,6 +104,33 @@ def poisson_subsampled_rdp(orders: ArrayLike, curve: Curve, rate: float) -> NDAr
         return _log_sum(later, none_or_one)
 
     return np.minimum(plain, _amplified(orders, curve, log_moment))
+
+
+def mixture_rdp(orders: ArrayLike, rdp: ArrayLike, rate: float) -> NDArray[np.float64]:
+    """Return the curve of a mechanism that touches a client with probability q = ``rate``.
+
+    Whatever happens otherwise is the same in both worlds, P = (1−q)·A + q·B and
+    Q = (1−q)·A + q·B', and E_Q[(P/Q)^α] is jointly convex:
+
+        ε(α) = 1/(α−1)·log[ 1 − q + q·e^{(α−1)·ε(α)} ].
+
+    True of every way of sampling and every order; best at small ones, where it divides ε by q.
+
+    Parameters
+    ----------
+    orders, rdp : array-like
+        The curve without sampling, under the adjacency that is claimed.
+    rate : float
+        q.
+    """
+    orders = check_orders(orders)
+    exponent = (orders - 1) * np.asarray(rdp, dtype=np.float64)
+    if _check_rate(rate) == 0.0:
+        return np.zeros_like(orders)
+    # log(1 − q + q·e^x) without overflow
+    return np.logaddexp(math.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + exponent) / (
+        orders - 1
+    )
 
 
 def subsampled_rdp_without_replacement(

@@ -190,6 +190,20 @@ def test_moments_of_fixed_cohorts_equal_their_alternating_sums():
             assert (ours[1:-1:2] <= (ours[:-2:2] + ours[2::2]) / 2 + 1e-12).all()  # odd ones
 
 
+def test_small_orders_divide_epsilon_by_the_rate():
+    """log(1 − q + q·e^{(α−1)ε}), the convexity bound, where noise is small; and it is not below."""
+    mechanism = DiscreteGaussian(noise_multiplier=0.5, n_bits=30)
+    mechanism.calibrate(100, 10)
+    q, alpha = 100 / 3400, 1.25
+    privacy = mechanism.privacy(sampling=Sampling(100, 3400))
+    plain = privacy.rdp([alpha], "server")[0]
+    by_hand = math.log(1 - q + q * math.exp((alpha - 1) * plain)) / (alpha - 1)
+    assert privacy.rdp([alpha], "release")[0] == pytest.approx(by_hand, rel=1e-9)
+    assert by_hand < 1.5 * q * plain
+    exact = mixture_divergence((-1.0, 0.0), (1.0, 0.0), q, 0.5, alpha, reverse=False)
+    assert exact <= by_hand
+
+
 def test_release_of_a_secret_cohort_by_hand():
     """Wang, Balle and Kasiviswanathan's bound on the replace-one curve, written out at α = 2.
 
