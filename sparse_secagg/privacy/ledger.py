@@ -112,8 +112,14 @@ class Ledger:
             )
         else:
             _create_privately(self.path)
-        with self._connection() as connection:
-            self._prepare(connection)
+        try:
+            with self._connection() as connection:
+                self._prepare(connection)
+        except sqlite3.DatabaseError as error:
+            raise ValueError(
+                f"path={str(self.path)!r} is not a ledger of this software ({error}); give "
+                "another path."
+            ) from None
 
     # -- charging -------------------------------------------------------------------------------
 
@@ -289,21 +295,15 @@ class Ledger:
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         orders = np.array(self.orders).tobytes()
-        try:
-            found = connection.execute("PRAGMA application_id").fetchone()[0]
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if tables and found != _APPLICATION_ID:
-                raise sqlite3.DatabaseError("another kind of database")
-            connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
-            with self._transaction() as transaction:
-                settings = transaction.execute("SELECT delta, orders FROM settings").fetchone()
-                if settings is None:
-                    transaction.execute("INSERT INTO settings VALUES (?, ?)", (self.delta, orders))
-        except sqlite3.DatabaseError as error:
-            raise ValueError(
-                f"path={str(self.path)!r} is not a ledger of this software ({error}); give "
-                "another path."
-            ) from None
+        found = connection.execute("PRAGMA application_id").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and found != _APPLICATION_ID:
+            raise sqlite3.DatabaseError("another kind of database")
+        connection.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
+        with self._transaction() as transaction:
+            settings = transaction.execute("SELECT delta, orders FROM settings").fetchone()
+            if settings is None:
+                transaction.execute("INSERT INTO settings VALUES (?, ?)", (self.delta, orders))
         if settings is not None and settings[0] != self.delta:
             raise ValueError(
                 f"delta={self.delta} differs from delta={settings[0]} of the ledger "
