@@ -13,7 +13,7 @@ import pytest
 
 from experiments import tasks
 from experiments.aggregation import Aggregator, training_decoder
-from experiments.checkpoints import CheckpointError, TrainingState
+from experiments.checkpoints import CheckpointError, CheckpointFile, TrainingState
 from experiments.federated import TrainingConfig, run_training, training_rounds
 from experiments.models import multilayer_perceptron
 from experiments.recording import Recording
@@ -144,6 +144,31 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(tmp_path):
     assert mended.rounds == fresh.rounds == list(range(15))
     for a, b in zip(mended, fresh):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_run_without_a_checkpoint_yet_keeps_its_charges(tmp_path):
+    """Killed in its first round: starting anew would forget what was spent; resuming does not."""
+    config = replace(SMALL, rounds=2, private_noise=True)
+    file = CheckpointFile(tmp_path, config.resolved())
+    file.ledger().charge(Aggregator(config, ARCH, 50).round_privacy())
+    with pytest.raises(CheckpointError, match="before its first checkpoint"):
+        run_training(config, output=tmp_path)
+    result = run_training(config, output=tmp_path, resume=True)
+    assert file.ledger().rounds == 3
+    alone = run_training(config)
+    assert result.epsilon > alone.epsilon
+    # a finished run may be replaced, and the new one has its own account
+    assert run_training(config, output=tmp_path).epsilon == pytest.approx(alone.epsilon)
+    assert file.ledger().rounds == 2
+
+
+def test_simulated_rounds_that_are_repeated_are_charged_once(tmp_path):
+    config = replace(SMALL, rounds=2)
+    whole = run_training(config, output=tmp_path)
+    (tmp_path / "checkpoint.npz").unlink()
+    again = run_training(config, output=tmp_path, resume=True)
+    assert again.epsilon == whole.epsilon
+    np.testing.assert_array_equal(again.weights, whole.weights)
 
 
 def test_resuming_with_other_options_is_refused_and_the_difference_named(tmp_path):

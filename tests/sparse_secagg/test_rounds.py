@@ -30,6 +30,7 @@ from sparse_secagg import (
 )
 from sparse_secagg.encoders import registry
 from sparse_secagg.mechanisms import SimulationRandomness
+from sparse_secagg.secagg import BelowThresholdError
 
 D, N = 300, 40
 
@@ -233,6 +234,7 @@ import sys
 import numpy as np
 from sparse_secagg import client_encode
 from sparse_secagg.mechanisms import SimulationRandomness
+from sparse_secagg.secagg import BelowThresholdError
 
 seed, first, last, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 config = open(f"{folder}/config.json").read()
@@ -277,6 +279,32 @@ def test_separate_processes_equal_fit_bit_for_bit(encoder, mechanism, X, tmp_pat
     np.testing.assert_array_equal(np.load(tmp_path / "mean.npy"), fitted.mean_)
 
 
+def test_below_min_survivors_nothing_is_decoded(X):
+    """ε 2 would become 11 with one survivor: aggregate and server_decode refuse instead."""
+    config = make_config(mechanism=DiscreteGaussian(epsilon=2.0, n_bits=20, min_survivors=30))
+    messages = [client_encode(config, x) for x in X]
+    total, survivors = aggregate(config, messages[:30])
+    decoded = server_decode(config, total, survivors)
+    assert decoded.epsilon == pytest.approx(2.0, abs=1e-5)
+    assert (decoded.n_survivors, decoded.observer) == (30, "the server")
+    with pytest.raises(BelowThresholdError, match="29 valid messages"):
+        aggregate(config, messages[:29])
+    with pytest.raises(BelowThresholdError, match="29 clients survived"):
+        server_decode(config, total, 29)
+
+
+def test_every_decode_tells_its_realised_epsilon(config, X):
+    messages = [client_encode(config, x) for x in X]
+    total, survivors = aggregate(config, messages)
+    decoded = server_decode(config, total, survivors)
+    assert decoded.epsilon == pytest.approx(config.epsilon)
+    np.testing.assert_array_equal(np.asarray(decoded), decoded.mean)
+    total, _ = aggregate(config, messages[:1])
+    with pytest.warns(PrivacyWarning, match="1 of 40 clients survived"):
+        alone = server_decode(config, total, 1)
+    assert alone.epsilon > 11
+
+
 def test_a_killed_client_is_just_missing(config, X):
     """Kill a client process in the middle of the round: the rest decodes, at a higher ε."""
     script = (
@@ -291,5 +319,7 @@ def test_a_killed_client_is_just_missing(config, X):
     assert survivors == list(range(1, N))
     mechanism = DiscreteGaussian(delta=config.delta)
     mechanism.parameters_ = config.mechanism
-    assert mechanism.epsilon_spent(len(survivors)) > config.epsilon
-    assert np.isfinite(server_decode(config, total, survivors)).all()
+    with pytest.warns(PrivacyWarning, match="39 of 40"):
+        decoded = server_decode(config, total, survivors)
+    assert decoded.epsilon == mechanism.epsilon_spent(len(survivors)) > config.epsilon
+    assert np.isfinite(decoded).all()
