@@ -234,6 +234,17 @@ def test_1500_ledger_rounds_equal_the_direct_computation():
     assert ledger.epsilon_release < ledger.epsilon_server / 10
 
 
+def test_several_rounds_at_once_cost_what_they_cost_one_by_one():
+    curve = partial(gaussian_rdp, noise_multiplier=8.0)
+    together, apart = Ledger(1e-5), Ledger(1e-5)
+    together.spend(curve, release_rdp=partial(gaussian_rdp, noise_multiplier=20.0), rounds=7)
+    for _ in range(7):
+        apart.spend(curve, release_rdp=partial(gaussian_rdp, noise_multiplier=20.0))
+    for observer in ("server", "colluders", "release"):
+        assert together.epsilon(observer) == pytest.approx(apart.epsilon(observer), rel=1e-12)
+    assert together.epsilon_release < together.epsilon_server / 2
+
+
 def test_rounds_left_is_exact():
     curve = partial(gaussian_rdp, noise_multiplier=8.0)
     ledger = Ledger(1e-5)
