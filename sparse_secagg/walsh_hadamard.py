@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from solvers._threads import for_each, n_threads
 
+_DTYPES = (np.dtype(np.float64), np.dtype(np.float32))
 #: Fewer elements than this are transformed by one thread: two would wait longer than they work.
 _THREADED_FROM = 2**18
 #: The last pass over a long vector combines this many blocks.
@@ -38,7 +39,7 @@ def fwht(x: NDArray[np.floating]) -> NDArray[np.floating]:
             f"x has length {D}, which is not a power of two; "
             f"pad it with zeros to {next_power_of_two(D)}."
         )
-    if x.dtype not in (np.float32, np.float64) or not x.flags.c_contiguous:
+    if x.dtype not in _DTYPES or not x.flags.c_contiguous:
         raise ValueError(
             f"x must be C-contiguous float32 or float64, got dtype {x.dtype}; "
             "convert it with np.ascontiguousarray(x, dtype=float)."
