@@ -16,8 +16,8 @@ from rich.console import Console
 import benchmarks
 from benchmarks.harness import write_json
 
-_NOT_BENCHMARKS = {"harness", "__main__"}
-NAMES = sorted({m.name for m in pkgutil.iter_modules(benchmarks.__path__)} - _NOT_BENCHMARKS)
+MODULES = [module.name for module in pkgutil.iter_modules(benchmarks.__path__)]
+NAMES = sorted(name for name in MODULES if name != "harness" and not name.startswith("_"))
 
 
 def main(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import scipy.fft
 
 from benchmarks.harness import Report, peak_bytes, seconds, seconds_interleaved
+from solvers._threads import for_each, n_threads
 from sparse_secagg import CountSketchEncoder, HadamardEncoder
 from sparse_secagg.walsh_hadamard import fwht
 
@@ -43,7 +48,8 @@ class NumpyCountSketch:
 def run(quick: bool) -> list[Report]:
     return [
         count_sketch(d=10**5 if quick else 10**6),
-        walsh_hadamard([16] if quick else [20, 22]),
+        walsh_hadamard([10, 16] if quick else [10, 12, 14, 16, 18, 20, 22]),
+        walsh_hadamard([16] if quick else [14, 20], np.float32),
         growth([10**4, 10**5] if quick else [10**4, 10**5, 10**6, 10**7]),
     ]
 
@@ -92,30 +98,79 @@ def count_sketch(d: int, n_rows: int = 15, compression: int = 10, batch: int = 3
     return report
 
 
-def walsh_hadamard(log2_lengths: list[int]) -> Report:
+#: FFHT (C, AVX) on one thread of another machine, in microseconds.
+FFHT = {14: 10, 20: 700, 22: 3900}
+
+
+def walsh_hadamard(log2_lengths: list[int], dtype: type = np.float64) -> Report:
     report = Report(
-        "Walsh–Hadamard transform",
-        ["length", "ours ms", "rfft ms", "rfft, 2 workers ms", "times faster than rfft"],
+        f"Walsh–Hadamard transform, {dtype.__name__}, µs",
+        ["length", "ours", "1 thread", "before", "rfft", "copy", "×before", "×rfft"],
     )
     for log2_length in log2_lengths:
-        x = np.random.default_rng(0).standard_normal(2**log2_length)
+        x = np.random.default_rng(0).standard_normal(2**log2_length).astype(dtype)
         work = x.copy()
         times = seconds_interleaved(
             {
-                "ours": lambda work=work: fwht(work),
-                "rfft": lambda x=x: scipy.fft.rfft(x),
-                "rfft2": lambda x=x: scipy.fft.rfft(x, workers=2),
+                "ours": partial(fwht, work),
+                "1 thread": partial(_on_one_thread, fwht, work),
+                "before": partial(_former_fwht, work),
+                "rfft": partial(scipy.fft.rfft, x, workers=2),
+                "copy": partial(np.copyto, work, x),
             },
-            repeats=15,
+            repeats=max(15, 2**22 // len(x)),
         )
-        error = np.abs(fwht(fwht(x.copy())) - x).max()
+        ours = times["ours"]
         report.add(
             f"2^{log2_length}",
-            *[1e3 * times[name] for name in ("ours", "rfft", "rfft2")],
-            times["rfft"] / times["ours"],
+            *[1e6 * seconds for seconds in times.values()],
+            times["before"] / ours,
+            times["rfft"] / ours,
         )
-        report.notes.append(f"2^{log2_length}: largest error of H(Hx) − x: {error:.1e}")
+    error = np.abs(fwht(fwht(x.copy())) - x).max()
+    extra = peak_bytes(lambda: fwht(work)) / work.nbytes
+    report.notes = [
+        f"ours and before (two stages at a time): {n_threads()} threads; rfft: SciPy, two workers",
+        "FFHT (C, AVX, float64), one thread of another machine: "
+        + ", ".join(f"2^{n} {time}" for n, time in FFHT.items()),
+        f"2^{log2_lengths[-1]}: largest error of H(Hx) − x {error:.0e}, "
+        f"extra memory {extra:.0e} of the array",
+    ]
     return report
+
+
+def _on_one_thread(function: Callable, x: np.ndarray) -> None:
+    before = os.environ.get("NUMBA_NUM_THREADS")
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    try:
+        function(x)
+    finally:
+        del os.environ["NUMBA_NUM_THREADS"]
+        if before is not None:
+            os.environ["NUMBA_NUM_THREADS"] = before
+
+
+def _former_fwht(vector: np.ndarray) -> None:
+    """Transform rows, then columns in strips, as the package did before."""
+    from benchmarks._former_kernels import transform_rows, transform_strip
+
+    D, one = len(vector), vector.dtype.type(1)
+    scale = vector.dtype.type(D**-0.5)
+    if D < 2**14:
+        return transform_rows(vector.reshape(1, D), scale)
+    n_columns = 1 << (D.bit_length() // 2)
+    X = vector.reshape(-1, n_columns)
+    chunks = np.array_split(X, n_threads())
+    for_each(lambda i: transform_rows(chunks[i], one), len(chunks))
+    width = int(np.clip(2**17 // len(X), 8, 64))
+    n_tasks = min(n_threads(), n_columns // width)
+
+    def transform_strips(task: int) -> None:
+        buffer = np.empty(len(X) * width, dtype=X.dtype)
+        for start in range(task * width, n_columns, n_tasks * width):
+            transform_strip(X, start, width, scale, buffer)
+
+    for_each(transform_strips, n_tasks)
 
 
 def growth(dimensions: list[int]) -> Report:

@@ -1,7 +1,7 @@
 """The orthonormal Walsh–Hadamard transform, x ← H x with H_jk = (−1)^⟨j, k⟩ / √D.
 
-Long vectors are seen as a matrix: H_{RC} = H_R ⊗ H_C transforms its rows, then its columns in
-strips that fit the cache, so each element travels through memory twice and not log₂ D times.
+Stages run in ascending order of their stride, several at a time in registers, and depth first, so
+that parts of a long vector are finished while they are in cache. The array is its own workspace.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from solvers._threads import for_each, n_threads
 
-#: Below this length a vector stays in cache and is transformed by one thread.
-_BLOCKED_FROM = 2**14
-#: Elements of a strip of columns (1 MB of float64, about the size of an L2 cache).
-_STRIP_ELEMENTS = 2**17
+_DTYPES = (np.dtype(np.float64), np.dtype(np.float32))
+#: Fewer elements than this are transformed by one thread: two would wait longer than they work.
+_THREADED_FROM = 2**18
+#: The last pass over a long vector combines this many blocks.
+_BLOCKS = 8
 
 
 def next_power_of_two(n: int) -> int:
@@ -29,7 +30,8 @@ def fwht(x: NDArray[np.floating]) -> NDArray[np.floating]:
     ----------
     x : ndarray of shape (..., D)
         C-contiguous float32 or float64, D a power of two. Overwritten. The transform is its own
-        inverse and keeps Euclidean norms.
+        inverse and keeps Euclidean norms. Sums are scaled once, at the end: where they are
+        integers that the type holds and D is a power of four, the result is exact.
     """
     D = x.shape[-1]
     if D < 1 or D & (D - 1):
@@ -37,46 +39,37 @@ def fwht(x: NDArray[np.floating]) -> NDArray[np.floating]:
             f"x has length {D}, which is not a power of two; "
             f"pad it with zeros to {next_power_of_two(D)}."
         )
-    if x.dtype not in (np.float32, np.float64) or not x.flags.c_contiguous:
+    if x.dtype not in _DTYPES or not x.flags.c_contiguous:
         raise ValueError(
             f"x must be C-contiguous float32 or float64, got dtype {x.dtype}; "
             "convert it with np.ascontiguousarray(x, dtype=float)."
         )
+    if not x.flags.writeable:
+        raise ValueError("x is read-only and would be overwritten; pass x.copy().")
+    from sparse_secagg._walsh_hadamard_kernels import transform_rows
+
     vectors = x.reshape(-1, D)
-    if D >= _BLOCKED_FROM:
-        for vector in vectors:
-            _transform_long(vector)
+    scale = x.dtype.type(D**-0.5)
+    threads = n_threads() if x.size >= _THREADED_FROM else 1
+    if threads == 1:
+        transform_rows(vectors, scale)
+    elif len(vectors) >= threads or D < _THREADED_FROM:
+        chunks = np.array_split(vectors, threads)
+        for_each(lambda i: transform_rows(chunks[i], scale), threads)
     else:
-        _transform_rows(vectors, scale=D**-0.5)
+        for vector in vectors:
+            _transform_long(vector, scale, threads)
     return x
 
 
-def _transform_rows(X: NDArray[np.floating], scale: float) -> None:
-    from sparse_secagg._walsh_hadamard_kernels import transform_rows
+def _transform_long(vector: NDArray[np.floating], scale: np.floating, threads: int) -> None:
+    """Transform one vector by several threads: blocks, then columns of the last pass."""
+    from sparse_secagg._walsh_hadamard_kernels import combine, transform_block
 
-    chunks = np.array_split(X, max(min(n_threads(), len(X)), 1))
+    n = len(vector) // _BLOCKS
+    for_each(lambda i: transform_block(vector, i * n, n), _BLOCKS)
+    step = -(-n // threads // 64) * 64
+    starts = range(0, n, step)
     for_each(
-        lambda i: transform_rows(chunks[i], X.dtype.type(scale)),
-        len(chunks),
-        threaded=X.size >= _BLOCKED_FROM,
+        lambda i: combine(vector, starts[i], min(starts[i] + step, n), n, 3, scale), len(starts)
     )
-
-
-def _transform_long(vector: NDArray[np.floating]) -> None:
-    from sparse_secagg._walsh_hadamard_kernels import transform_strip
-
-    D = len(vector)
-    n_columns = 1 << (D.bit_length() // 2)
-    X = vector.reshape(-1, n_columns)
-    _transform_rows(X, scale=1.0)
-
-    width = int(np.clip(_STRIP_ELEMENTS // len(X), 8, 64))
-    scale = X.dtype.type(D**-0.5)
-    n_tasks = min(n_threads(), n_columns // width)
-
-    def transform_strips(task: int) -> None:
-        buffer = np.empty(len(X) * width, dtype=X.dtype)
-        for start in range(task * width, n_columns, n_tasks * width):
-            transform_strip(X, start, width, scale, buffer)
-
-    for_each(transform_strips, n_tasks)

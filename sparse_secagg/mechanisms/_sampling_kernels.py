@@ -207,32 +207,3 @@ def fill_gaussian(out, start, words, pos, t, slope, offset, d_high, d_low, large
         out[i] = -np.int64(magnitude) if negative else np.int64(magnitude)
         i += 1
     return DONE, i, pos
-
-
-@numba.njit(cache=True, nogil=True)
-def fill_table(out, start, words, guide, high, low, offset):
-    """Write samples of a tabulated distribution to ``out[start:]`` while the words last.
-
-    P(X <= offset + k) = (high[k]·2**64 + low[k] + 1)/2**128, and ``guide[h]`` is the first k whose
-    cumulative value is not below the draws that begin with the bits h: inversion by table.
-
-    Returns
-    -------
-    next index of ``out``
-    """
-    shift = np.uint64(64)
-    size = guide.shape[0]
-    while size > 1:
-        size >>= 1
-        shift -= _ONE
-    pos = 0
-    i = start
-    while i < out.shape[0] and pos + 2 <= words.shape[0]:
-        first, second = words[pos], words[pos + 1]
-        pos += 2
-        k = guide[np.int64(first >> shift)]
-        while high[k] < first or (high[k] == first and low[k] < second):
-            k += 1
-        out[i] = offset + k
-        i += 1
-    return i

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparse_secagg.mechanisms.base import IntegerMechanism
-from sparse_secagg.mechanisms.poisson import skellam, skellam_total_variation
+from sparse_secagg.mechanisms.poisson import skellam
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.privacy.curves import skellam_grid_rdp
 
@@ -20,9 +20,8 @@ class Skellam(IntegerMechanism):
     """The Skellam mechanism behind the same contract as the distributed discrete Gaussian.
 
     Each client adds X − Y with X, Y ~ Poisson(σ²/(2γ²)). The sum of Skellam variables is Skellam,
-    so nothing is paid for adding up; the curve itself is a little above the Gaussian's. Draws come
-    from 128-bit tables; their total variation, at most 2^-100 each, is charged to δ. Parameters
-    and attributes: :class:`~sparse_secagg.mechanisms.base.IntegerMechanism`.
+    so nothing is paid for adding up; the curve itself is a little above the Gaussian's. Draws are
+    exact. Parameters and attributes: :class:`~sparse_secagg.mechanisms.base.IntegerMechanism`.
     """
 
     name = "skellam"
@@ -34,6 +33,3 @@ class Skellam(IntegerMechanism):
         if variance == 0:
             return np.zeros(size, dtype=np.int64)
         return skellam(variance, size, rng)
-
-    def _draw_total_variation(self, variance: Fraction) -> float:
-        return skellam_total_variation(variance)

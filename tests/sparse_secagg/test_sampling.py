@@ -1,4 +1,4 @@
-"""The exact sampler: replay through a slow twin, chi-square, mutations, and its random source."""
+"""Sampling by rejection: replay through a slow twin, chi-square, mutations; the random source."""
 
 import inspect
 import math
@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sparse_secagg.mechanisms import _sampling_kernels as kernels
-from sparse_secagg.mechanisms import sampling
+from sparse_secagg.mechanisms import rejection
 from sparse_secagg.mechanisms.randomness import (
     PrivateRandomness,
     Randomness,
     SimulationRandomness,
     as_randomness,
 )
+from sparse_secagg.mechanisms.rejection import draw_by_rejection
 from sparse_secagg.mechanisms.sampling import discrete_gaussian, round_up_variance
 
 FALSE_ALARM = 1e-6
@@ -138,7 +139,7 @@ def twin_exp_one(words):
 def replay(sigma2, size, seed):
     """Draw, then draw again through the twin from the recorded words."""
     source = Recorded(seed)
-    ours = discrete_gaussian(sigma2, size, source)
+    ours = draw_by_rejection(sigma2, size, source)
     words = source.recorded()
     return ours.tolist(), [twin_sample(sigma2, words) for _ in range(size)]
 
@@ -163,28 +164,28 @@ def test_any_rational_replays(p, q, seed):
 def test_samples_too_large_for_the_kernel_fall_back_one_by_one(monkeypatch):
     """slope = 5·2^59 leaves |y| <= 6 to the kernel; the rest is drawn from the same words."""
     sigma2 = Fraction(16 * 2**59 + 3, 2**59)
-    setup = sampling.prepare(sigma2)
+    setup = rejection.prepare(sigma2)
     assert setup.fits_kernel
     assert (2**64 - 1) // setup.slope == 6
     fallen_back = []
-    original = sampling.sample_big
+    original = rejection.sample_big
 
     def counting(*args):
         fallen_back.append(1)
         return original(*args)
 
-    monkeypatch.setattr(sampling, "sample_big", counting)
+    monkeypatch.setattr(rejection, "sample_big", counting)
     ours, twin = replay(sigma2, 500, seed=2)
     assert ours == twin
     assert 50 < len(fallen_back) < 450
 
 
 def test_refills_do_not_show(monkeypatch):
-    whole = discrete_gaussian(Fraction(7, 2), 5000, SimulationRandomness(3))
-    real = sampling.WordBuffer
-    monkeypatch.setattr(sampling, "WordBuffer", lambda rng, size=0: real(rng, 256))
+    whole = draw_by_rejection(Fraction(7, 2), 5000, SimulationRandomness(3))
+    real = rejection.WordBuffer
+    monkeypatch.setattr(rejection, "WordBuffer", lambda rng, size=0: real(rng, 256))
     np.testing.assert_array_equal(
-        whole, discrete_gaussian(Fraction(7, 2), 5000, SimulationRandomness(3))
+        whole, draw_by_rejection(Fraction(7, 2), 5000, SimulationRandomness(3))
     )
 
 
@@ -227,9 +228,9 @@ def test_kernel_mutations_are_caught(monkeypatch, old, new):
 
 
 def sigma_for_sigma2(sigma2):
-    t = sampling._scale(sigma2)
+    t = rejection.laplace_scale(sigma2)
     root = Fraction(math.isqrt(sigma2.numerator), math.isqrt(sigma2.denominator))
-    return sampling.Setup(
+    return rejection.Setup(
         t,
         root.denominator * t,
         root.numerator,
@@ -240,19 +241,19 @@ def sigma_for_sigma2(sigma2):
 def floor_scale(sigma2):
     t = max(1, math.isqrt(int(sigma2)))
     slope, offset = sigma2.denominator * t, sigma2.numerator
-    return sampling.Setup(t, slope, offset, 2 * offset * slope * t)
+    return rejection.Setup(t, slope, offset, 2 * offset * slope * t)
 
 
 def wrong_gcd(sigma2):
-    t = sampling._scale(sigma2)
+    t = rejection.laplace_scale(sigma2)
     slope, offset = sigma2.denominator * t, sigma2.numerator
     common = math.gcd(slope, offset)
-    return sampling.Setup(t, slope // common, offset, 2 * offset * slope * t // common)
+    return rejection.Setup(t, slope // common, offset, 2 * offset * slope * t // common)
 
 
 @pytest.mark.parametrize("mutant", [sigma_for_sigma2, floor_scale, wrong_gcd])
 def test_setup_mutations_are_caught(monkeypatch, mutant):
-    monkeypatch.setattr(sampling, "prepare", mutant)
+    monkeypatch.setattr(rejection, "prepare", mutant)
     with pytest.raises(AssertionError):
         check_replay()
 
@@ -293,33 +294,33 @@ def chi_square_p_value(samples, sigma2, max_bins=400):
 
 @pytest.mark.parametrize("sigma2", COMPILED, ids=str)
 def test_chi_square_compiled(sigma2):
-    samples = discrete_gaussian(sigma2, 200_000, SimulationRandomness(11))
+    samples = draw_by_rejection(sigma2, 200_000, SimulationRandomness(11))
     assert chi_square_p_value(samples, sigma2) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("sigma2", PYTHON, ids=str)
 def test_chi_square_python(sigma2):
-    samples = discrete_gaussian(sigma2, 5_000, SimulationRandomness(12))
+    samples = draw_by_rejection(sigma2, 5_000, SimulationRandomness(12))
     assert chi_square_p_value(samples.astype(float), sigma2, 50) > FALSE_ALARM
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma2", COMPILED, ids=str)
 def test_chi_square_compiled_full(sigma2):
-    samples = discrete_gaussian(sigma2, 10_000_000, SimulationRandomness(13))
+    samples = draw_by_rejection(sigma2, 10_000_000, SimulationRandomness(13))
     assert chi_square_p_value(samples, sigma2) > FALSE_ALARM
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma2", PYTHON, ids=str)
 def test_chi_square_python_full(sigma2):
-    samples = discrete_gaussian(sigma2, 100_000, SimulationRandomness(14))
+    samples = draw_by_rejection(sigma2, 100_000, SimulationRandomness(14))
     assert chi_square_p_value(samples.astype(float), sigma2, 100) > FALSE_ALARM
 
 
 def test_chi_square_has_power():
     """A variance wrong by 3 %, or the rounded continuous Gaussian at small σ, is seen."""
-    samples = discrete_gaussian(Fraction(103, 4), 200_000, SimulationRandomness(15))
+    samples = draw_by_rejection(Fraction(103, 4), 200_000, SimulationRandomness(15))
     assert chi_square_p_value(samples, Fraction(100, 4)) < FALSE_ALARM
     rounded = np.round(np.random.default_rng(0).normal(0, 0.5, 200_000)).astype(np.int64)
     assert chi_square_p_value(rounded, Fraction(1, 4)) < FALSE_ALARM
@@ -364,7 +365,7 @@ def test_rounded_variance_is_never_smaller_and_very_close(variance):
     assert rounded >= Fraction(variance)
     assert rounded - Fraction(variance) <= Fraction(1, 10**7) * max(1, Fraction(variance))
     if variance < 1e8:
-        assert sampling.prepare(rounded).d < 2**64
+        assert rejection.prepare(rounded).d < 2**64
 
 
 # -- the source of randomness ---------------------------------------------------------------------
