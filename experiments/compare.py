@@ -31,6 +31,7 @@ from experiments.compare_result import (
 from experiments.compare_rounds import RoundData, compressibility, layer_slices, prepare_round
 from experiments.decoders import parse_decoder
 from experiments.metrics import cosine, relative_error, top_support
+from experiments.private_files import make_folder
 from experiments.recording import Recording
 from experiments.recording_format import check_clip_norm
 from solvers import Solver
@@ -94,7 +95,7 @@ def compare_recording(
     text = TextColumn("{task.description:<40}")
     columns = (text, BarColumn(), TimeElapsedColumn(), Remaining())
     with _opened(path) as recording, Progress(*columns, console=console) as bar:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
         task = bar.add_task("checking", total=None)
 
         def progress(done: int, total: int, description: str) -> None:
