@@ -156,7 +156,12 @@ def _base(request: SweepRequest, preset: Preset, kind: str, fixed: dict[str, Any
     assert request.recording is not None
     if not request.recording.exists():
         raise ValueError(f"--recording {request.recording} does not exist.")
-    values = preset.recording_values() | fixed
+    values = preset.recording_values()
+    if "epsilon" in fixed:
+        values.pop("noise_multiplier", None)  # the preset's; one given with ε is refused below
+    if "noise_multiplier" in fixed:
+        values.pop("epsilon", None)
+    values |= fixed
     return recorded_cell(request.recording, request.recorded_round, **values)
 
 
