@@ -18,10 +18,6 @@ from experiments.means import MEANS
 
 __all__ = ["Cell", "MeanCell", "RecordingCell", "TaskCell"]
 
-#: Changes when the same parameters come to mean another computation; older results then no
-#: longer count as done.
-CELL_VERSION = 1
-
 ENCODERS = ("count_sketch", "gaussian", "hadamard", "identity")
 MECHANISMS = ("ddg", "skellam", "central")
 LAYERS = ("whole", "separate")
@@ -33,6 +29,9 @@ class Cell:
 
     Attributes
     ----------
+    version : int
+        Changes when the same parameters come to mean another computation; older results then no
+        longer count as done.
     seed : int
         Of the clients, the sketch and the (simulated) noise.
     decoder : str
@@ -54,6 +53,7 @@ class Cell:
     """
 
     kind: ClassVar[str] = ""
+    version: ClassVar[int] = 1
     metric: ClassVar[str] = ""
     lower_is_better: ClassVar[bool] = True
     axes: ClassVar[tuple[str, ...]] = ()
@@ -110,7 +110,7 @@ class Cell:
     def key(self) -> str:
         """Return a name of the cell: a hash of its canonical JSON."""
         document = json.dumps(
-            {"version": CELL_VERSION, **self.parameters()}, sort_keys=True, separators=(",", ":")
+            {"version": self.version, **self.parameters()}, sort_keys=True, separators=(",", ":")
         )
         return hashlib.sha256(document.encode()).hexdigest()[:32]
 
@@ -238,6 +238,7 @@ class RecordingCell(_RoundCell):
     """
 
     kind: ClassVar[str] = "recording"
+    version: ClassVar[int] = 2
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
 
     recording: str = ""

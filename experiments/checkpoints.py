@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.datasets.arrays import read_npz
+from experiments.private_files import make_folder, open_private
 from sparse_secagg.privacy import Ledger
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ LEDGER_NAME = "ledger.sqlite"
 _FORMAT = 2
 #: Does not change the weights, and folders move.
 _FREE = ("data",)
+_ARRAYS = ("weights", "velocity", "dropped")
 
 
 class CheckpointError(ValueError):
@@ -86,7 +88,7 @@ class CheckpointFile:
     def __init__(self, folder: Path | None, config: TrainingConfig) -> None:
         self.folder, self.config = folder, config
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
 
     @property
     def path(self) -> Path | None:
@@ -155,7 +157,7 @@ class CheckpointFile:
         }
         text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
         temporary = self.path.with_name(f".{NAME}.{os.getpid()}.tmp")
-        with open(temporary, "wb") as file:
+        with open_private(temporary) as file:
             np.savez(
                 file,
                 document=text,
@@ -169,10 +171,11 @@ class CheckpointFile:
 
     def _load(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                document = json.loads(archive["document"].tobytes())
-                arrays = {name: archive[name] for name in ("weights", "velocity", "dropped")}
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            # no memory is given to what a header declares before the file is seen to hold it
+            text, *found = read_npz(path, ["document", *_ARRAYS])
+            document = json.loads(text.tobytes())
+            arrays = {name: array.copy() for name, array in zip(_ARRAYS, found)}
+        except (ValueError, OSError, RecursionError) as error:
             raise CheckpointError(
                 f"{path} is not a checkpoint of this software ({error}); remove it to start anew."
             ) from None

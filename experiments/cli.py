@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from experiments.cli_options import ManyValues
+from experiments.terminal import literal
 
 app = typer.Typer(
     help="Private mean estimation from short integer sketches.",
@@ -273,7 +274,7 @@ def sweep(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     except StoreError as error:
-        Console(stderr=True).print(f"[red]error:[/red] {error}", highlight=False)
+        Console(stderr=True).print("[red]error:[/red]", literal(error))
         raise typer.Exit(1) from error
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -348,7 +349,7 @@ def compare(
         return
     show(result, console)
     for path in files:
-        console.print(f"written: {path}", highlight=False)
+        console.print(literal(f"written: {path}"))
 
 
 @app.command()
@@ -403,6 +404,18 @@ def train(
     data: Annotated[
         Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")
     ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|N",
+            help="heavy-hitters: a public list of items, one a line, or a number of hash cells "
+            "such as 2**20. [default: the public list of the data, else 2**17]",
+        ),
+    ] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="heavy-hitters: a public list that names hash cells; costs no privacy."),
+    ] = None,
 ) -> None:
     """Train a model by federated averaging through the private pipeline."""
     from experiments.train_command import train as run
@@ -430,7 +443,9 @@ def train(
             "private_noise": private_noise,
             "seed": seed,
             "data": None if data is None else str(data),
+            "domain": domain,
         },
+        candidates=candidates,
         output=output,
         record=record,
         resume=resume,

@@ -14,11 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
-from sklearn.exceptions import ConvergenceWarning
 
 from experiments.compare_checks import choose_bits, positions, settings
 from experiments.compare_result import (
@@ -28,15 +26,24 @@ from experiments.compare_result import (
     RoundSummary,
     Setting,
 )
-from experiments.compare_rounds import RoundData, compressibility, layer_slices, prepare_round
+from experiments.compare_rounds import compressibility, layer_slices
 from experiments.decoders import parse_decoder
+from experiments.evaluation import one_thread
 from experiments.metrics import cosine, relative_error, top_support
+from experiments.prepared_rounds import (
+    RoundData,
+    RoundSettings,
+    draw_seed,
+    make_encoder,
+    prepare_round,
+    run_round,
+)
+from experiments.private_files import make_folder
 from experiments.recording import Recording
 from experiments.recording_format import check_clip_norm
 from solvers import Solver
 from solvers import names as solver_names
-from sparse_secagg import PrivacyWarning, SparseSecAgg
-from sparse_secagg.encoders import LinearEncoder, registry
+from sparse_secagg import SparseSecAgg
 
 __all__ = [
     "CompareConfig",
@@ -94,7 +101,7 @@ def compare_recording(
     text = TextColumn("{task.description:<40}")
     columns = (text, BarColumn(), TimeElapsedColumn(), Remaining())
     with _opened(path) as recording, Progress(*columns, console=console) as bar:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
         task = bar.add_task("checking", total=None)
 
         def progress(done: int, total: int, description: str) -> None:
@@ -168,11 +175,12 @@ def run_compare(
     summaries, outcomes = [], []
     for k in where:
         number = recording.rounds[k]
-        data = prepare_round(number, recording[k], recording.clip_norm(k), config.clip_norm)
+        with one_thread():  # the same sums, to the last bit, as in a sweep
+            data = prepare_round(number, recording[k], recording.clip_norm(k), config.clip_norm)
         summaries.append(_summarise(data, shapes))
         step(f"round {number}: read")
         cells = [
-            _Cell(config, setting, n_bits[setting], draw, _seed(config.seed, number, draw))
+            _Cell(config, setting, n_bits[setting], draw, draw_seed(config.seed + draw, number))
             for setting in chosen
             for draw in range(config.draws)
         ]
@@ -202,20 +210,17 @@ class _Cell:
     seed: int
 
     def fit(self, data: RoundData) -> SparseSecAgg:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PrivacyWarning)
-            return SparseSecAgg(
-                _encoder(self.config, self.setting.compression),
-                mechanism=self.config.mechanism,
-                epsilon=self.setting.epsilon or 1.0,
-                delta=self.config.delta,
-                noise_multiplier=self.setting.noise_multiplier,
-                clip_norm=data.clip_norm,
-                n_bits=self.n_bits,
-                decoder="linear",
-                random_state=self.seed,
-                simulation_seed=self.seed,
-            ).fit(data.X)
+        settings = RoundSettings(
+            encoder=self.config.encoder,
+            mechanism=self.config.mechanism,
+            compression=self.setting.compression,
+            n_rows=self.config.n_rows,
+            epsilon=self.setting.epsilon,
+            noise_multiplier=self.setting.noise_multiplier,
+            delta=self.config.delta,
+            n_bits=self.n_bits,
+        )
+        return run_round(data.X, data.clip_norm, settings, self.seed)
 
 
 def _each(
@@ -242,12 +247,11 @@ def _run_cell(
     solvers: Mapping[str, Solver],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> list[Outcome]:
-    """Make one private round and decode it with every solver."""
-    fitted = cell.fit(data)
+    """Make one private round and decode it with every solver, on one thread as sweeps do."""
     parts = layer_slices(shapes)
     outcomes = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it shows in the error
+    with one_thread():
+        fitted = cell.fit(data)
         for name, solver in solvers.items():
             _compile(name, solver, cell.config)
             start = time.perf_counter()
@@ -290,20 +294,12 @@ def _compile(name: str, solver: Solver, config: CompareConfig) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         SparseSecAgg(
-            _encoder(config, 2.0), epsilon=10.0, decoder=small, random_state=0, simulation_seed=0
+            make_encoder(config.encoder, 2.0, config.n_rows),
+            epsilon=10.0,
+            decoder=small,
+            random_state=0,
+            simulation_seed=0,
         ).fit(np.eye(20, 192))
-
-
-def _encoder(config: CompareConfig, compression: float) -> LinearEncoder:
-    params: dict[str, Any] = {} if config.encoder == "identity" else {"compression": compression}
-    if config.n_rows is not None:
-        params["n_rows"] = config.n_rows
-    return registry.get(config.encoder, **params)
-
-
-def _seed(seed: int, number: int, draw: int) -> int:
-    """Return a seed for sketch and noise, the same at every setting."""
-    return int(np.random.SeedSequence([seed, number, draw]).generate_state(1)[0])
 
 
 def _summarise(data: RoundData, shapes: Mapping[str, tuple[int, ...]]) -> RoundSummary:
@@ -323,6 +319,14 @@ def _summarise(data: RoundData, shapes: Mapping[str, tuple[int, ...]]) -> RoundS
 def _names(config: CompareConfig, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     usual = default_decoders(config.encoder, shapes)
     names = config.decoders or usual
+    if 1 in config.compressions:
+        if any(name.partition(":")[0] == "median" for name in config.decoders):
+            raise ValueError(
+                "decoder 'median' needs a sketch, and compression=1 sends none; leave one of them "
+                "out."
+            )
+        usual = tuple(name for name in usual if name != "median")
+        names = config.decoders or usual
     if "all" in names:
         every = [name for name in solver_names() if name not in ("working_set", "median")]
         names = (*(name for name in names if name != "all"), *usual, *every)

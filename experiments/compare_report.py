@@ -13,15 +13,17 @@ from experiments.compare_plots import draw_energy, draw_errors, draw_layers
 from experiments.compare_result import CompareResult, Setting
 from experiments.compare_rounds import SHARES
 from experiments.compare_statistics import Interval
+from experiments.private_files import make_folder, write_text
+from experiments.terminal import literal
 
 __all__ = ["show", "write"]
 
 
 def write(result: CompareResult, output: Path) -> list[Path]:
     """Write ``compare.json`` and the pictures; return their paths."""
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     document = output / "compare.json"
-    document.write_text(json.dumps(result.as_dict(), indent=1, allow_nan=False) + "\n")
+    write_text(document, json.dumps(result.as_dict(), indent=1, allow_nan=False) + "\n")
     paths = [document, *draw_errors(result, output / "errors")]
     paths += draw_energy(result, output / "energy")
     if any(len(summary.compressibility.layers) > 1 for summary in result.rounds):
@@ -38,16 +40,17 @@ def show(result: CompareResult, console: Console) -> None:
             console.print(_layers_table(result, setting))
         if len(result.settings) > 1:
             for verdict in result.verdicts(setting):
-                console.print(verdict.sentence, highlight=False)
+                console.print(literal(verdict.sentence))
     heading = "over all settings" if len(result.settings) > 1 else "to use"
     console.print(f"\n[bold]Decoder {heading}[/bold]")
     for sentence in result.sentences:
-        console.print(sentence, highlight=False)
+        console.print(literal(sentence))
 
 
 def _rounds_table(result: CompareResult) -> Table:
     task = f" ({result.task})" if result.task else ""
-    table = Table(title=f"{result.recording}{task}: how compressible the mean update is")
+    about = f"{result.recording}{task}: how compressible the mean update is"
+    table = Table(title=literal(about, "table.title"))
     headings = ["round", "clients × d", "clip (clipped)"]
     headings += [f"{q:.0%} of energy in" for q in SHARES]
     for k, heading in enumerate(headings):
@@ -89,7 +92,7 @@ def _decoders_table(result: CompareResult, setting: Setting) -> Table:
             for measure in ("relative_error", "cosine", "precision", "recall")
         )
         table.add_row(
-            f"[bold]{name}[/bold]" if name == verdict.best else name,
+            literal(name, "bold" if name == verdict.best else ""),
             "yes" if unbiased else "",
             _with_margin(error),
             _with_margin(ratios[name]) if name in ratios else "1",
@@ -113,11 +116,11 @@ def _layers_table(result: CompareResult, setting: Setting) -> Table:
     layers = result.rounds[0].compressibility.layers
     table.add_column("layer")
     for heading in ("energy", "rank of 90 %", *result.decoders):
-        table.add_column(heading, justify="right")
+        table.add_column(literal(heading), justify="right")
     for layer in layers:
         errors = [result.layer_error(setting, name, layer.name) for name in result.decoders]
         rank = str(layer.ranks[0.9]) if layer.ranks else "–"
         cells = [f"{error:.3g}" for error in errors]
         size = "×".join(map(str, layer.shape))
-        table.add_row(f"{layer.name} ({size})", f"{layer.share:.0%}", rank, *cells)
+        table.add_row(literal(f"{layer.name} ({size})"), f"{layer.share:.0%}", rank, *cells)
     return table

@@ -25,16 +25,11 @@ from experiments.cells import Cell, MeanCell, RecordingCell, TaskCell
 from experiments.decoders import parse_decoder
 from experiments.means import synthetic_clients
 from experiments.metrics import cosine, relative_error
-from experiments.recorded_rounds import recorded_round
+from experiments.prepared_rounds import RoundSettings, draw_seed, run_round
+from experiments.recorded_rounds import prepared_round, recorded_round
 from experiments.store import Result
 from experiments.theory import predict
-from sparse_secagg import (
-    CountSketchEncoder,
-    InfeasibleError,
-    PrivacyWarning,
-    SparseSecAgg,
-    ThresholdFeedback,
-)
+from sparse_secagg import InfeasibleError, PrivacyWarning, SparseSecAgg
 
 __all__ = ["NO_INPUTS", "Inputs", "evaluate", "one_thread"]
 
@@ -86,7 +81,10 @@ class TrainingMetrics:
 
 @dataclass(frozen=True)
 class _Clients:
-    """Rows, their exact mean, the shapes of their layers, and the mean's nonzeros if known."""
+    """Rows, the mean to estimate, layers where known, and the mean's nonzeros if known.
+
+    The mean is that of the clipped clients; synthetic ones are shorter than their clip.
+    """
 
     rows: Any
     mean: NDArray[np.float64]
@@ -151,26 +149,20 @@ def _draw(cell: Cell, inputs: Inputs) -> tuple[SparseSecAgg, _Clients]:
     """Run one private round."""
     clients = _clients(cell, inputs)
     assert isinstance(cell, MeanCell | RecordingCell)
-    compression = cell.compression or 1.0
-    encoder: Any = _sketched_by(cell)
-    if encoder == "count_sketch":
-        encoder = CountSketchEncoder(compression=compression, n_rows=cell.rows or 15)
-    estimator = SparseSecAgg(
-        encoder,
-        compression=compression,
+    settings = RoundSettings(
+        encoder=cell.encoder,
         mechanism=cell.mechanism,
-        epsilon=1.0 if cell.epsilon is None else cell.epsilon,
+        compression=cell.compression or 1.0,
+        n_rows=cell.rows,
+        epsilon=cell.epsilon,
         noise_multiplier=cell.noise_multiplier,
         delta=cell.delta or 1e-5,
-        clip_norm=cell.clip_norm,
         n_bits=cell.bits or 18,
-        decoder="linear",
+        threshold=cell.threshold,
         layers=_slices(clients) if cell.layers == "separate" else None,
-        feedback=ThresholdFeedback(cell.threshold) if cell.threshold else None,
-        random_state=cell.seed,
-        simulation_seed=cell.seed,
     )
-    return estimator.fit(clients.rows), clients
+    seed = draw_seed(cell.seed, cell.round) if isinstance(cell, RecordingCell) else cell.seed
+    return run_round(clients.rows, cell.clip_norm, settings, seed), clients
 
 
 def _sketched_by(cell: Cell) -> str:
@@ -179,6 +171,8 @@ def _sketched_by(cell: Cell) -> str:
 
 
 def _slices(clients: _Clients) -> dict[str, slice]:
+    if not clients.shapes:
+        return {"vector": slice(0, len(clients.mean))}
     ends = np.cumsum([int(np.prod(shape)) for shape in clients.shapes])
     starts = [0, *ends[:-1]]
     return {
@@ -203,16 +197,9 @@ def _clients(cell: Cell, inputs: Inputs) -> _Clients:
     assert isinstance(cell, RecordingCell)
     if inputs.recording is None:
         raise ValueError("recording=None: a recorded round needs the folder of its recording.")
-    updates, shapes = recorded_round(inputs.recording, cell.round)
-    rows = updates if cell.clients is None else updates[: cell.clients]
-    if cell.clients is not None and cell.clients > len(updates):
-        raise ValueError(f"clients={cell.clients}, but the round has {len(updates)}; ask for less.")
-    names, layers = list(shapes), list(shapes.values()) or [(updates.shape[1],)]
-    mean = np.zeros(updates.shape[1])
-    for row in rows:  # a client that sent NaN counts as zero, as in the round
-        mean += row if np.isfinite(row).all() else 0.0
-    mean /= len(rows)
-    return _Clients(rows, mean, layers, names or ["vector"], None)
+    shapes = recorded_round(inputs.recording, cell.round).shapes
+    data = prepared_round(inputs.recording, cell.round, cell.clients, cell.clip_norm)
+    return _Clients(data.X, data.truth, list(shapes.values()), list(shapes), None)
 
 
 def _train(cell: TaskCell, inputs: Inputs) -> Result:

@@ -1,22 +1,25 @@
 """Heavy hitters: which items of a large domain many clients hold, from one private round.
 
 No model and no training. A client's vector says which items it has; the mean over clients is truly
-sparse, which is where sparse recovery pays.
+sparse, which is where sparse recovery pays. The columns are those of a public domain; what is
+released are the columns that the private estimate puts first, and their names. Errors against the
+exact data are kept apart as :class:`Evaluation`, since nothing charges for them.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from experiments.aggregation import Aggregator
-from experiments.datasets import ClientSets
+from experiments.datasets import ClientSets, Domain, HashedCells, choose_domain
 from experiments.federated import RoundRecord, TrainingResult
 from experiments.metrics import relative_error
 from experiments.models.architectures import Architecture
@@ -26,30 +29,69 @@ from experiments.seeds import ClientRandomness
 if TYPE_CHECKING:
     from experiments.training_config import TrainingConfig
 
-__all__ = ["N_TOP", "HeavyHittersResult", "hits", "one_round"]
+__all__ = ["N_TOP", "Evaluation", "HeavyHittersResult", "hits", "one_round"]
 
 #: Items that are looked for.
 N_TOP = 100
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeavyHittersResult(TrainingResult):
-    """One private estimate of how common each item is; ``accuracy`` is the recall.
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the estimate is, from the exact data: **not private**, and no part of the release.
 
     Attributes
     ----------
     relative_error : float
-        ‖μ̂ − μ‖²/‖μ‖².
+        ‖μ̂ − μ‖²/‖μ‖² over the columns of the domain.
     precision, recall : float
-        Of the reported items, at most :data:`N_TOP`, against the truly most common.
+        Of the released columns, at most :data:`N_TOP`, against the truly most common.
+    columns : tuple of int
+        The truly most common columns.
     top : tuple of str
-        The reported items, the most common first.
+        Their names.
+    outside : float
+        Share of all (client, item) pairs whose item the domain leaves out.
     """
 
     relative_error: float
     precision: float
     recall: float
+    columns: tuple[int, ...]
     top: tuple[str, ...]
+    outside: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyHittersResult(TrainingResult):
+    """One private estimate of how common each item is.
+
+    ``accuracy`` is the recall, which is not private: see ``evaluation``.
+
+    Attributes
+    ----------
+    domain : Domain
+        What the columns are.
+    columns : tuple of int
+        The released columns, the most common first.
+    top : tuple of str
+        Their names.
+    evaluation : Evaluation
+        Not private.
+    """
+
+    domain: Domain
+    columns: tuple[int, ...]
+    top: tuple[str, ...]
+    evaluation: Evaluation
+
+    def named(self, candidates: Sequence[str]) -> HeavyHittersResult:
+        """Return the result with hash cells named by a public list; this costs no privacy."""
+        exact = self.evaluation
+        return replace(
+            self,
+            top=self.domain.names(self.columns, candidates),
+            evaluation=replace(exact, top=self.domain.names(exact.columns, candidates)),
+        )
 
 
 def one_round(
@@ -59,7 +101,7 @@ def one_round(
     record: str | os.PathLike[str] | None = None,
     progress: Callable[[RoundRecord, TrainingConfig], None] | None = None,
 ) -> HeavyHittersResult:
-    """Estimate the clients' mean once, and compare its largest entries with the truth.
+    """Estimate the clients' mean once, and name its largest entries.
 
     Parameters
     ----------
@@ -72,32 +114,37 @@ def one_round(
     progress : callable, optional
         Called with the round and the configuration.
     """
-    n, d = data.presence.shape
+    domain = choose_domain(config.domain, data)
+    presence = data.on(domain)
+    n, d = presence.shape
     layers = Architecture(f"presence of {d:,} items", {"items": (d,)})
     aggregator = Aggregator(config, layers, n, dense=False)
     start = time.perf_counter()
     cohort = ClientRandomness(config.seed).cohort(
         0, n, aggregator.n_clients, secret=aggregator.sampling.secret
     )
-    rows = data.presence[cohort]
+    rows = presence[cohort]
     if record is not None:
         recording = Recording.create(
             record, task=config.task, model=layers.name, shapes=layers.shapes, clip_norm=1.0
         )
         recording.append(0, rows, clip_norm=aggregator.clip_norm)
     estimate = aggregator.mean(rows, 0)
-    truth = np.asarray(data.presence.mean(axis=0)).ravel()
     found = reported(estimate)
-    precision, recall = hits(found, truth)
+    # a list that comes with the data names the cells of a hash; a public list has its own names
+    known = data.public_list
+    candidates = known.read() if known and isinstance(domain, HashedCells) else ()
+    evaluation = _evaluate(estimate, found, presence, data, domain, candidates)
     result = RoundRecord(
         number=1,
-        accuracy=recall,
+        accuracy=evaluation.recall,
         privacy=aggregator.spent,
         clip_norm=aggregator.clip_norm,
         seconds=time.perf_counter() - start,
     )
     if progress is not None:
         progress(result, config)
+    simulated = not config.private_noise or config.noise_multiplier == 0
     return HeavyHittersResult(
         config=config,
         history=(result,),
@@ -106,12 +153,35 @@ def one_round(
         n_parameters=d,
         population=n,
         unconverged=aggregator.unconverged,
-        not_private=not config.private_noise or config.noise_multiplier == 0,
+        not_private=simulated or not domain.is_public,
         observer=aggregator.observer,
+        domain=domain,
+        columns=tuple(found.tolist()),
+        top=domain.names(found.tolist(), candidates),
+        evaluation=evaluation,
+    )
+
+
+def _evaluate(
+    estimate: NDArray[np.floating],
+    found: NDArray[np.int64],
+    presence: sp.csr_array,
+    data: ClientSets,
+    domain: Domain,
+    candidates: Sequence[str],
+) -> Evaluation:
+    """Compare an estimate with the exact mean of all clients."""
+    truth = np.asarray(presence.mean(axis=0)).ravel()
+    precision, recall = hits(found, truth)
+    exact = tuple(reported(truth).tolist())
+    column = np.array(domain.columns(data.vocabulary))
+    return Evaluation(
         relative_error=relative_error(estimate, truth),
         precision=precision,
         recall=recall,
-        top=tuple(data.vocabulary[j] for j in found),
+        columns=exact,
+        top=domain.names(exact, candidates),
+        outside=float(np.mean(column[data.presence.indices] < 0)),
     )
 
 
@@ -129,6 +199,8 @@ def hits(
     An item as common as the k-th counts as right, since which of them is the k-th is chance.
     """
     k = min(k, int(np.count_nonzero(truth)))
+    if k == 0:
+        return 0.0, 0.0
     least = np.sort(truth)[-k]
     right = int(np.sum(truth[found] >= least))
     return right / len(found) if len(found) else 0.0, min(right / k, 1.0)

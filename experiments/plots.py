@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.private_files import make_folder, open_private
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -24,11 +26,17 @@ def new_figure(width: float = 7.0, height: float = 4.5) -> Figure:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg`` and return their paths."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(stem.parent)
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
     for path in paths:
-        figure.savefig(path, dpi=150)
+        save_picture(figure, path)
     return paths
+
+
+def save_picture(figure: Figure, path: Path, dpi: int = 150) -> None:
+    """Write one picture, readable for its owner: most show what was measured on clients' data."""
+    with open_private(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=dpi)
 
 
 def style(index: int) -> dict[str, Any]:

@@ -5,21 +5,41 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from experiments.cells import RecordingCell
+from experiments.prepared_rounds import RoundData, choose_clip, prepare_round, row_norms
 
-__all__ = ["recorded_cell", "recorded_round"]
+__all__ = ["RecordedRound", "prepared_round", "recorded_cell", "recorded_round"]
+
+
+@dataclass(frozen=True)
+class RecordedRound:
+    """A round on disk.
+
+    Attributes
+    ----------
+    updates : memory map of shape (n, d)
+        What the clients would have sent, before clipping.
+    shapes : dict of str to tuple of int
+        Layers by name; empty where not known.
+    clip_norm : float or None
+        The clip recorded with the round, else with the recording.
+    """
+
+    updates: Any
+    shapes: dict[str, tuple[int, ...]]
+    clip_norm: float | None
 
 
 @lru_cache(maxsize=2)
-def recorded_round(path: str, number: int) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """Return the memory-mapped updates of a round and the shapes of its layers."""
+def recorded_round(path: str, number: int) -> RecordedRound:
+    """Return a round of a recording by its number."""
     from experiments.recording import Recording
 
     recording = Recording.open(Path(path))
@@ -29,7 +49,17 @@ def recorded_round(path: str, number: int) -> tuple[Any, dict[str, tuple[int, ..
             f"round={number} is not in the recording {path}; it has "
             f"{', '.join(map(str, numbers)) or 'none'}."
         )
-    return recording[numbers.index(number)], dict(recording.shapes)
+    k = numbers.index(number)
+    return RecordedRound(recording[k], dict(recording.shapes), recording.clip_norm(k))
+
+
+@lru_cache(maxsize=2)
+def prepared_round(path: str, number: int, clients: int | None, clip_norm: float) -> RoundData:
+    """Return a round ready for evaluation, the first so many of its clients where said."""
+    updates = recorded_round(path, number).updates
+    if clients is not None and clients > len(updates):
+        raise ValueError(f"clients={clients}, but the round has {len(updates)}; ask for less.")
+    return prepare_round(number, updates[:clients], None, clip_norm)
 
 
 def recorded_cell(
@@ -45,7 +75,7 @@ def recorded_cell(
         Number of the round; the last by default.
     **values
         Fields of :class:`~experiments.cells.RecordingCell`. ``clip_norm`` is by default the one
-        that was recorded, or else the median of the clients' norms.
+        recorded with the round, as :func:`experiments.prepared_rounds.choose_clip` has it.
     """
     from experiments.recording import Recording
 
@@ -54,18 +84,12 @@ def recorded_cell(
     if not numbers:
         raise ValueError(f"recording={path} holds no round; record one first.")
     number = numbers[-1] if round is None else round
-    updates, _ = recorded_round(str(path), number)
-    digest = hashlib.sha256(str(updates.shape).encode())
-    for row in updates:
+    found = recorded_round(str(path), number)
+    digest = hashlib.sha256(str(found.updates.shape).encode())
+    for row in found.updates:
         digest.update(np.ascontiguousarray(row).data)
     if values.get("clip_norm") is None:
-        values["clip_norm"] = recording.metadata.clip_norm or median_norm(updates)
+        norms = row_norms(found.updates)
+        values["clip_norm"], _ = choose_clip(number, norms, found.clip_norm, None)
     cell = RecordingCell(recording=digest.hexdigest()[:32], round=number)
     return dataclasses.replace(cell.with_values(**values))
-
-
-def median_norm(updates: NDArray[np.floating]) -> float:
-    """Return the median of the rows' norms, to four digits, NaN left out; 1 if there is none."""
-    norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in updates])
-    norms = norms[np.isfinite(norms) & (norms > 0)]
-    return float(f"{np.median(norms):.4g}") if len(norms) else 1.0

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from experiments.private_files import make_folder
 from experiments.recording_files import (
     TEMPORARY,
     RoundWriter,
@@ -360,7 +361,7 @@ class Recording:
     def _locked(self) -> Iterator[None]:
         """Create the folder, see that it can be written to, and keep other writers out."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             with temporary(self.path):
                 pass
         except OSError as error:

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from experiments.private_files import open_private
 from experiments.recording_format import (
     HEADER_SIZE,
     MANIFEST,
@@ -178,8 +179,7 @@ def check_sum(path: Path, entry: RoundEntry) -> None:
 
 def open_temporary(folder: Path) -> Any:
     """Return a new file with a name that says it is not finished."""
-    # O_EXCL, as for temporary files, but readable for those who may read other new files
-    return open(folder / f"{TEMPORARY}{secrets.token_hex(8)}", "x+b")
+    return open_private(folder / f"{TEMPORARY}{secrets.token_hex(8)}", "x+b")
 
 
 @contextlib.contextmanager

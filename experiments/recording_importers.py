@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.datasets.arrays import check_npz
 from experiments.recorder import as_arrays, flatten, layer_shapes
 from experiments.recording import Recording, RecordingError
 
@@ -152,6 +153,7 @@ def _sparse_matrix(source: Path, members: dict[str, zipfile.ZipInfo]) -> Any:
         if info.file_size > _MOST_COMPRESSED * info.compress_size + 1000:
             raise RecordingError(f"{source}: {name!r} declares more than it can hold.")
     try:
+        check_npz(source)  # SciPy would set aside whatever memory a header asks for
         matrix = sp.csr_array(sp.load_npz(source))
         matrix.check_format(full_check=True)  # an index out of range would read foreign memory
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.private_files import open_private
 from experiments.recording_format import (
     DTYPES,
     HEADER_SIZE,
@@ -53,7 +54,10 @@ def pack(recording: Recording, path: Path, dtype: str) -> Path:
         raise FileExistsError(f"{path} exists; choose another name or remove it.")
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        with zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, compresslevel=4) as archive:
+        with (
+            open_private(temporary, "xb") as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4) as archive,
+        ):
             entries = [
                 _pack_round(archive, X, entry, dtype)
                 for X, entry in zip(recording, recording.entries)

@@ -17,6 +17,7 @@ from typing import Any
 from experiments.axes import AXES
 from experiments.claims import Verdict
 from experiments.conclusions import Conclusion
+from experiments.private_files import make_folder, write_text
 from experiments.sweep_plots import draw_sweep
 from experiments.sweep_table import Summary, SweepTable
 
@@ -69,8 +70,8 @@ def write_report(
     command: str = "",
 ) -> Path:
     """Write the report and return its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(title, sections, verdicts, command), encoding="utf-8")
+    make_folder(path.parent)
+    write_text(path, render(title, sections, verdicts, command))
     return path
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from experiments.cells import Cell, cell_from_parameters
+from experiments.private_files import make_folder, open_private
 
 __all__ = ["Result", "Store", "StoreError"]
 
@@ -121,9 +122,9 @@ class Store:
             raise StoreError(f"{self.path} does not exist; run the sweep first.")
         try:
             if not read_only and not in_memory:
-                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+                make_folder(Path(self.path).parent)
                 self._lock = _lock(f"{self.path}.lock", self.path)
-            self._db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS)
+            self._db = self._connect()
             self._prepare()
         except (OSError, sqlite3.Error) as error:
             self.close()
@@ -134,6 +135,16 @@ class Store:
         except StoreError:
             self.close()
             raise
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path == ":memory:":
+            return sqlite3.connect(self.path)
+        if self.read_only:
+            # SQLite itself then refuses to make or to change the file; the address is quoted
+            address = f"{Path(self.path).absolute().as_uri()}?mode=ro"
+            return sqlite3.connect(address, timeout=_BUSY_SECONDS, uri=True)
+        _touch(self.path)
+        return sqlite3.connect(self.path, timeout=_BUSY_SECONDS)
 
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -255,6 +266,7 @@ def _lock(path: str, of: str) -> sqlite3.Connection:
     An SQLite transaction on an empty file beside the results: the operating system releases it,
     on every platform, and readers of the results need not wait.
     """
+    _touch(path)
     connection = sqlite3.connect(path, timeout=0.0, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = MEMORY")  # leaves no second file behind
@@ -269,6 +281,11 @@ def _lock(path: str, of: str) -> sqlite3.Connection:
     return connection
 
 
+def _touch(path: str) -> None:
+    """Make a file that only its owner may read; SQLite gives its journal the same mode."""
+    open_private(Path(path), "ab").close()
+
+
 def export(results: Iterable[Result], path: Path) -> Path:
     """Write results as a flat table: ``.csv`` or ``.parquet``, by the name of the file.
 
@@ -279,9 +296,9 @@ def export(results: Iterable[Result], path: Path) -> Path:
     for record in records:
         if "options" in record:
             record["options"] = json.dumps(dict(record["options"]), sort_keys=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     if path.suffix == ".csv":
-        with path.open("w", newline="") as file:
+        with open_private(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns)
             writer.writeheader()
             writer.writerows(records)
@@ -294,7 +311,8 @@ def export(results: Iterable[Result], path: Path) -> Path:
                 "export to parquet needs the package pyarrow: pip install pyarrow; or export csv."
             ) from error
         table = pa.table({name: [record.get(name) for record in records] for name in columns})
-        pq.write_table(table, path)
+        with open_private(path) as file:
+            pq.write_table(table, file)
     else:
         raise ValueError(f"path={path} must end in .csv or .parquet.")
     return path

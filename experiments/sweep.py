@@ -92,7 +92,7 @@ class Grid:
 
     def _check_recording(self) -> None:
         if isinstance(self.base, RecordingCell):
-            updates, _ = recorded_round(str(self.inputs.recording), self.base.round)
+            updates = recorded_round(str(self.inputs.recording), self.base.round).updates
             most = max([0, *self.axes.get("clients", ()), self.base.clients or 0])
             if most > len(updates):
                 raise ValueError(

@@ -32,6 +32,7 @@ from experiments.sweep_console import (
     show_winners,
 )
 from experiments.sweep_table import SweepTable
+from experiments.terminal import literal
 from experiments.workers import check_backend
 
 __all__ = ["RunOptions", "SweepRequest", "list_presets", "make_grid", "run_request"]
@@ -155,7 +156,12 @@ def _base(request: SweepRequest, preset: Preset, kind: str, fixed: dict[str, Any
     assert request.recording is not None
     if not request.recording.exists():
         raise ValueError(f"--recording {request.recording} does not exist.")
-    values = preset.recording_values() | fixed
+    values = preset.recording_values()
+    if "epsilon" in fixed:
+        values.pop("noise_multiplier", None)  # the preset's; one given with ε is refused below
+    if "noise_multiplier" in fixed:
+        values.pop("epsilon", None)
+    values |= fixed
     return recorded_cell(request.recording, request.recorded_round, **values)
 
 
@@ -189,7 +195,7 @@ def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str,
     total = len(grid.cells())
     names = [*grid.axes, *grid.variants, "encoder", "mechanism", "decoder", "seed"]
     for cell in cells:
-        console.print(", ".join(f"{name}={getattr(cell, name)}" for name in names), highlight=False)
+        console.print(literal(", ".join(f"{name}={getattr(cell, name)}" for name in names)))
     seconds = estimate_seconds(draws, grid.inputs)
     jobs = effective_n_jobs(jobs)
     wall = seconds / jobs
@@ -277,7 +283,7 @@ def run_request(request: SweepRequest, options: RunOptions, console: Console) ->
         _show(section, console)
     show_verdicts(verdicts, console)
     for file in files:
-        console.print(f"written: {file}", highlight=False, soft_wrap=True)
+        console.print(literal(f"written: {file}"), soft_wrap=True)
     return as_json(sections, verdicts, shlex.join(options.command), files)
 
 
@@ -349,7 +355,7 @@ def _show(section: Section, console: Console) -> None:
     show_table(section.table, console, section.title, section.conclusion.marked)
     show_winners(section.table, console)
     for line in section.conclusion.lines:
-        console.print(line, highlight=False)
+        console.print(literal(line))
     console.print()
 
 

@@ -19,12 +19,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from experiments.axes import AXES
 from experiments.claims import Verdict
 from experiments.statistics import Winner
 from experiments.store import Result
 from experiments.sweep_table import Summary, SweepTable
+from experiments.terminal import literal
 
 __all__ = ["SweepProgress", "duration", "show_table", "show_verdicts", "show_winners", "value_text"]
 
@@ -89,7 +91,7 @@ class SweepProgress:
         for k, heading in enumerate(("encoder", "decoder", "best", "where", "cells")):
             table.add_column(heading, justify="right" if k in (2, 4) else "left")
         for row in self._best()[:_BEST_ROWS]:
-            table.add_row(*row)
+            table.add_row(*map(literal, row))
         text = f"cells ({self._refused} without a value)" if self._refused else "cells"
         self._bar.update(self._task, description=text)
         return Group(table, self._bar) if self._values else Group(self._bar)
@@ -119,6 +121,14 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _cell(value: Any) -> Text:
+    return literal(value_text(value))
+
+
+def _heading(text: str) -> Text:
+    return literal(text, "table.title")
+
+
 def duration(seconds: float) -> str:
     """Return seconds as ``1 h 5 min``, ``4 min`` or ``30 s``."""
     if seconds < 90:
@@ -145,15 +155,17 @@ def show_table(
     refused = [row for row in table.summary() if row.interval is None]
     for reason in dict.fromkeys(row.message for row in refused):
         count = sum(row.message == reason for row in refused)
-        console.print(f"[dim]– {count} setting(s): {reason}[/dim]", highlight=False)
+        console.print(literal(f"– {count} setting(s): {reason}", "dim"))
 
 
 def summary_table(table: SweepTable, title: str) -> Table:
     """Return one line for each setting and one column for each decoder."""
     names = [name for name in table.varying if name != "decoder"]
     shown = Table(
-        title=f"{title}: {table.metric.replace('_', ' ')}, mean and 95 % interval of "
-        f"{_seeds(table)} seed(s)",
+        title=_heading(
+            f"{title}: {table.metric.replace('_', ' ')}, mean and 95 % interval of "
+            f"{_seeds(table)} seed(s)"
+        ),
         title_justify="left",
     )
     for name in names:
@@ -161,14 +173,14 @@ def summary_table(table: SweepTable, title: str) -> Table:
         shown.add_column(label, justify="right" if name in AXES else "left")
     decoders = _decoders(table)
     for decoder in decoders:
-        shown.add_column(decoder, justify="right")
+        shown.add_column(literal(decoder), justify="right")
     if len(decoders) > 1:
         shown.add_column("winner")
     for place, cells, winner in _lines(table, names):
         texts = [str(row.interval or row.status) if row else "" for row in cells]
         if len(decoders) > 1:
             texts.append("" if winner is None else str(winner))
-        shown.add_row(*map(value_text, place), *texts)
+        shown.add_row(*map(_cell, (*place, *texts)))
     return shown
 
 
@@ -178,14 +190,16 @@ def compact_tables(table: SweepTable, title: str) -> Iterator[Table]:
     decoders = _decoders(table)
     for encoder in dict.fromkeys(result.cell.encoder for result in table.results):
         shown = Table(
-            title=f"{title}, {encoder}: {table.metric.replace('_', ' ')}, mean of {_seeds(table)} "
-            "seed(s); ≈ others within chance",
+            title=_heading(
+                f"{title}, {encoder}: {table.metric.replace('_', ' ')}, mean of {_seeds(table)} "
+                "seed(s); ≈ others within chance"
+            ),
             title_justify="left",
             box=SIMPLE_HEAD,
             padding=0,
         )
         for heading in (*names, *decoders):
-            shown.add_column(heading, justify="right")
+            shown.add_column(literal(heading), justify="right")
         if len(decoders) > 1:
             shown.add_column("winner")
         for place, cells, winner in _lines(table, ["encoder", *names]):
@@ -194,7 +208,7 @@ def compact_tables(table: SweepTable, title: str) -> Iterator[Table]:
             texts = [_brief(row.interval.mean) if row and row.interval else "–" for row in cells]
             if len(decoders) > 1 and winner is not None:
                 texts.append(winner.best + (" ≈" if winner.tied else ""))
-            shown.add_row(*map(value_text, place[1:]), *texts)
+            shown.add_row(*map(_cell, (*place[1:], *texts)))
         yield shown
 
 
@@ -245,8 +259,10 @@ def matrices(
         groups.setdefault(name, []).append(row)
     for name, rows in groups.items():
         shown = Table(
-            title=f"{title}{', ' if name else ''}{name}: {table.metric.replace('_', ' ')}, mean "
-            f"and 95 % interval; columns: {AXES[second].label}",
+            title=_heading(
+                f"{title}{', ' if name else ''}{name}: {table.metric.replace('_', ' ')}, mean "
+                f"and 95 % interval; columns: {AXES[second].label}"
+            ),
             title_justify="left",
         )
         shown.add_column(AXES[first].label, justify="right")
@@ -289,9 +305,10 @@ def show_winners(table: SweepTable, console: Console) -> None:
         for name in sorted({*alone, *shared}, key=lambda n: -alone.get(n, 0))
     ]
     console.print(
-        f"winners of {len(rows)} settings, by paired differences on the same draws: "
-        + ", ".join(parts),
-        highlight=False,
+        literal(
+            f"winners of {len(rows)} settings, by paired differences on the same draws: "
+            + ", ".join(parts)
+        )
     )
 
 
@@ -299,6 +316,6 @@ def show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
     """Print claims with pass or fail, and what was measured."""
     for verdict in verdicts:
         word = "[green]PASS[/green]" if verdict.passed else "[red]FAIL[/red]"
-        console.print(f"{word}  [bold]{verdict.claim}[/bold]", highlight=False)
+        console.print(f"{word} ", literal(verdict.claim, "bold"))
         for line in verdict.evidence:
-            console.print(f"      {line}", highlight=False)
+            console.print(literal(f"      {line}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,8 @@ def _presence(data: Data) -> datasets.ClientSets:
     posts = path if path.name.startswith("se_all.json") else path / "se_all.json.gz"
     found = datasets.stack_exchange(posts) if posts.is_file() else datasets.load(path)
     if isinstance(found, datasets.ClientTexts):
-        return datasets.client_words(found, vocabulary_size=50_000)
+        public = datasets.PublicList("Python's documentation", datasets.public_words)
+        return replace(datasets.client_words(found), public_list=public)
     if not isinstance(found, datasets.ClientSets):
         raise ValueError(
             f"data={str(data)!r} holds examples, not sets of items or texts; heavy-hitters takes "

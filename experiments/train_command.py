@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from experiments import training_report
+from experiments.datasets import read_items
 from experiments.federated import RoundRecord, TrainingConfig, run_training
+from experiments.heavy_hitters import HeavyHittersResult
+from experiments.terminal import literal
 
 __all__ = ["train"]
 
@@ -24,8 +27,12 @@ def train(
     resume: bool,
     jobs: int,
     as_json: bool,
+    candidates: Path | None = None,
 ) -> None:
-    """Run ``sparse-secagg train``; ``options`` are fields of :class:`TrainingConfig`."""
+    """Run ``sparse-secagg train``; ``options`` are fields of :class:`TrainingConfig`.
+
+    ``candidates`` is a public list that names the hash cells of heavy hitters.
+    """
     console = Console(stderr=as_json)
     columns = (
         TextColumn("{task.description:<44}"),
@@ -36,6 +43,7 @@ def train(
     )
     try:
         config = TrainingConfig(**{**options, "clip_norm": _number(options["clip_norm"])})
+        names = None if candidates is None else read_items(candidates)
         with Progress(*columns, console=console) as bars:
             bar = bars.add_task(f"{config.task}: loading", total=config.resolved().rounds)
 
@@ -48,13 +56,15 @@ def train(
             )
     except (ValueError, ImportError, FileExistsError) as error:
         raise typer.BadParameter(str(error)) from error
+    if names is not None and isinstance(result, HeavyHittersResult):
+        result = result.named(names)
     files = training_report.write(result, output)
     if as_json:
         typer.echo(json.dumps(training_report.as_document(result), indent=2))
         return
     training_report.show(result, console)
     for path in files:
-        console.print(f"written: {path}")
+        console.print(literal(f"written: {path}"))
 
 
 def _number(text: str | None) -> float | str | None:

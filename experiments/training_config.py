@@ -9,6 +9,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 
 from experiments import tasks
+from experiments.datasets.domains import check_domain
 from sparse_secagg import mechanisms
 
 __all__ = ["ENCODERS", "TrainingConfig"]
@@ -60,6 +61,9 @@ class TrainingConfig:
         the ledger says, and a run cannot be repeated.
     data : str
         Folder or file of the task's data; default: SPARSE_SECAGG_DATA.
+    domain : str or int
+        Of heavy hitters, as in :func:`experiments.datasets.choose_domain`: a file of items, a
+        number of hash cells, or "observed", which is not private.
     """
 
     task: str
@@ -86,6 +90,7 @@ class TrainingConfig:
     seed: int = 0
     private_noise: bool = False
     data: str | None = None
+    domain: str | int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.data, os.PathLike):
@@ -115,6 +120,12 @@ def _check(config: TrainingConfig) -> None:
         raise ValueError(
             f"rounds={config.rounds}: task={config.task!r} trains nothing and takes one round."
         )
+    if config.domain is not None:
+        if tasks.get(config.task).trains:
+            raise ValueError(
+                f"domain={config.domain!r}: task={config.task!r} counts no items; leave it out."
+            )
+        check_domain(config.domain)
     if not 0 <= config.threshold < 1:
         raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
     for name, choices in (

@@ -1,9 +1,14 @@
-"""What a training run leaves behind: a table, curves as pictures, and machine-readable results."""
+"""What a training run leaves behind: a table, curves as pictures, and machine-readable results.
+
+What the private rounds release and what was measured on the exact data are kept apart: the latter
+stands under :data:`EVALUATION` in the terminal and under ``evaluation`` in JSON.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +16,30 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments import tasks
 from experiments.federated import RoundRecord, TrainingConfig, TrainingResult
 from experiments.heavy_hitters import HeavyHittersResult
 from experiments.plots import PALETTE, new_figure, save
+from experiments.private_files import make_folder, write_text
+from experiments.terminal import literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["as_document", "progress_text", "show", "write"]
+__all__ = [
+    "ACCURACY_ON",
+    "EVALUATION",
+    "as_document",
+    "not_private_because",
+    "progress_text",
+    "show",
+    "write",
+]
+
+#: Heading of whatever nothing was charged for.
+EVALUATION = "Not private, for evaluation"
+#: What the accuracy of a training run is measured on, and why it is not charged.
+ACCURACY_ON = "held-out test data, which is taken to be public"
 
 #: Most rounds of a run that the table shows; the others are in the JSON.
 _ROWS = 12
@@ -30,35 +51,60 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
         "config": asdict(result.config),
         "n_parameters": result.n_parameters,
         "population": result.population,
-        "accuracy": result.accuracy,
         "epsilon_server": [_finite(record.privacy.server) for record in result.history],
         "epsilon_colluders": [_finite(record.privacy.colluders) for record in result.history],
         "epsilon_release": [_finite(record.privacy.release) for record in result.history],
         "clip_norm": [record.clip_norm for record in result.history],
         "seconds": [record.seconds for record in result.history],
-        "final_accuracy": result.accuracy[-1],
         "epsilon": _finite(result.epsilon),
         "observer": result.observer,
         "delta": result.config.delta,
         "bits_per_parameter": result.bits_per_parameter,
         "unconverged": result.unconverged,
         "not_private": result.not_private,
+        "not_private_because": not_private_because(result),
     }
     if isinstance(result, HeavyHittersResult):
-        document |= {
-            "relative_error": result.relative_error,
-            "precision": result.precision,
-            "recall": result.recall,
+        return document | {
+            "domain": {
+                "description": result.domain.description,
+                "size": result.domain.size,
+                "public": result.domain.is_public,
+            },
+            "columns": list(result.columns),
             "top": list(result.top),
+            "evaluation": {"not_private": True, **asdict(result.evaluation)},
         }
-    return document
+    return document | {
+        "accuracy": result.accuracy,
+        "final_accuracy": result.accuracy[-1],
+        "accuracy_on": ACCURACY_ON,
+    }
+
+
+def not_private_because(result: TrainingResult) -> list[str]:
+    """Return what keeps the reported ε from being a guarantee; nothing where it is one."""
+    reasons = []
+    if isinstance(result, HeavyHittersResult) and not result.domain.is_public:
+        reasons.append(
+            f"the domain is {result.domain.description}: that an item has a column tells that "
+            "somebody holds it; give a public list or a number of hash cells (--domain)"
+        )
+    if math.isinf(result.epsilon):
+        reasons.append("no noise was added; give --noise-multiplier or --epsilon")
+    elif not result.config.private_noise:
+        reasons.append(
+            "the noise came from the seed, so that the run can be repeated; for a result that "
+            "leaves this machine, use --private-noise"
+        )
+    return reasons
 
 
 def write(result: TrainingResult, folder: Path) -> list[Path]:
     """Write ``training.json`` and the curves as ``training.png`` and ``.svg``; return the paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / "training.json"
-    path.write_text(json.dumps(as_document(result), indent=2) + "\n")
+    write_text(path, json.dumps(as_document(result), indent=2) + "\n")
     if isinstance(result, HeavyHittersResult):
         return [path]
     return [path, *save(draw(result), folder / "training")]
@@ -68,35 +114,53 @@ def show(result: TrainingResult, console: Console) -> None:
     """Print the run: what it was, a table of rounds, and what it cost."""
     config = result.config
     console.print(
-        f"[bold]{config.task}[/bold]: {result.n_parameters:,} parameters, "
-        f"{config.encoder if config.compression != 1 else 'no sketch'}, r = "
-        f"{config.compression:g}, b = {config.n_bits}: {result.bits_per_parameter:.3g} bits a "
-        f"parameter; decoder {config.decoder}."
+        literal(config.task, "bold")
+        + literal(
+            f": {result.n_parameters:,} parameters, "
+            f"{config.encoder if config.compression != 1 else 'no sketch'}, r = "
+            f"{config.compression:g}, b = {config.n_bits}: {result.bits_per_parameter:.3g} bits "
+            f"per parameter; decoder {config.decoder}."
+        )
     )
     if isinstance(result, HeavyHittersResult):
-        console.print(
-            f"Relative error {result.relative_error:.3f}; top {len(result.top)}: precision "
-            f"{result.precision:.0%}, recall {result.recall:.0%}; ε = {result.epsilon:.3g} at "
-            f"δ = {config.delta:g}.\nMost common: {', '.join(result.top[:15])}, …"
-        )
+        _show_hitters(result, console)
     else:
         console.print(_table(result))
+        console.print(literal(f"Accuracy is that on {ACCURACY_ON}."))
     if result.unconverged:
         console.print(f"The decoder stopped early in {result.unconverged} rounds.")
-    if result.not_private:
-        reason = (
-            "no noise was added; give --noise-multiplier or --epsilon"
-            if math.isinf(result.epsilon)
-            else "the noise came from the seed, so that the run can be repeated; for a model that "
-            "leaves this machine, use --private-noise"
+    for reason in not_private_because(result):
+        console.print("[yellow]Not private[/yellow]:", literal(f"{reason}."))
+
+
+def _show_hitters(result: HeavyHittersResult, console: Console) -> None:
+    """Print what is released, and apart from it what was measured on the exact data."""
+    spent = f"ε = {_epsilon(result.epsilon)} against the server at δ = {result.config.delta:g}"
+    console.print(literal(f"Domain: {result.domain.description}."))
+    console.print(literal(f"Released ({spent}): the {len(result.top)} most common,"))
+    console.print(literal(_few(result.top)))
+    exact = result.evaluation
+    console.print(literal(f"{EVALUATION} (from the exact data, not charged):", "bold"))
+    console.print(
+        literal(
+            f"relative error {exact.relative_error:.3f}; precision {exact.precision:.0%}, recall "
+            f"{exact.recall:.0%} of the {len(exact.top)} most common; {exact.outside:.1%} of what "
+            f"clients hold lies outside the domain.\nTruly most common: {_few(exact.top)}"
         )
-        console.print(f"[yellow]Not private[/yellow]: {reason}.")
+    )
+
+
+def _few(names: Sequence[str], most: int = 15) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
 def progress_text(record: RoundRecord, config: TrainingConfig) -> str:
-    """Return one line about a round: accuracy and ε so far."""
-    spent = record.privacy.release if config.mechanism == "central" else record.privacy.colluders
-    return f"{config.task}: accuracy {record.accuracy:.1%}, ε {_epsilon(spent)}"
+    """Return one line about a round: accuracy, where it may be told, and ε so far."""
+    observer = record.privacy.release if config.mechanism == "central" else record.privacy.colluders
+    spent = f"ε {_epsilon(observer)}"
+    if not tasks.get(config.task).trains:  # its accuracy is measured on the clients' own data
+        return f"{config.task}: {spent}"
+    return f"{config.task}: test accuracy {record.accuracy:.1%}, {spent}"
 
 
 def draw(result: TrainingResult) -> Figure:
@@ -117,7 +181,7 @@ def draw(result: TrainingResult) -> Figure:
     for panel in right:
         for colour, style, name, label in (
             (PALETTE[0], "-", "server", "against the server"),
-            (PALETTE[1], "--", "release", "to anyone who sees only the models"),
+            (PALETTE[1], "--", "release", "against anyone who sees only the models"),
         ):
             spent = [getattr(record.privacy, name) for record in result.history]
             panel.plot(rounds, spent, color=colour, linestyle=style, label=label)
@@ -130,7 +194,7 @@ def draw(result: TrainingResult) -> Figure:
 
 def _table(result: TrainingResult) -> Table:
     table = Table(title=f"{len(result.history)} rounds, {result.seconds:.1f} s")
-    for heading in ("round", "accuracy", "ε (server)", "ε (release)", "clip"):
+    for heading in ("round", "test accuracy", "ε (server)", "ε (release)", "clip"):
         table.add_column(heading, justify="right")
     history = result.history
     step = math.ceil(len(history) / _ROWS)

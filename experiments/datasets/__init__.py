@@ -18,26 +18,47 @@ from experiments.datasets.base import (
     DataError,
     LazyClients,
     MissingDataError,
+    PublicList,
 )
 from experiments.datasets.corpora import python_docstrings, stack_exchange, text_folder
-from experiments.datasets.embedded import digits, python_identifiers
+from experiments.datasets.domains import (
+    Domain,
+    HashedCells,
+    ObservedItems,
+    PublicItems,
+    choose_domain,
+    read_items,
+)
+from experiments.datasets.embedded import digits, public_names, python_identifiers
 from experiments.datasets.formats import load_path
 from experiments.datasets.images import fashion_mnist, mnist_by_writer
 from experiments.datasets.leaf_json import leaf
 from experiments.datasets.splits import dirichlet_split
 from experiments.datasets.tables import npz
 from experiments.datasets.tensorflow_federated import femnist, stackoverflow, tff
-from experiments.datasets.text import NextWordData, Vocabulary, client_words, next_word
+from experiments.datasets.text import (
+    NextWordData,
+    Vocabulary,
+    client_words,
+    next_word,
+    public_words,
+)
 
 __all__ = [
     "ClientData",
     "ClientSets",
     "ClientTexts",
     "DataError",
+    "Domain",
+    "HashedCells",
     "LazyClients",
     "MissingDataError",
     "NextWordData",
+    "ObservedItems",
+    "PublicItems",
+    "PublicList",
     "Vocabulary",
+    "choose_domain",
     "client_words",
     "digits",
     "dirichlet_split",
@@ -49,8 +70,11 @@ __all__ = [
     "names",
     "next_word",
     "npz",
+    "public_names",
+    "public_words",
     "python_docstrings",
     "python_identifiers",
+    "read_items",
     "stack_exchange",
     "stackoverflow",
     "text_folder",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,6 +53,15 @@ def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
             raise DataError(f"{path} cannot be read ({error}); get it again.") from error
 
 
+def check_npz(path: Path) -> None:
+    """Raise DataError if an array declares more than its file can hold; no array is read."""
+    with _open_zip(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".npy"):
+                with _member(archive, name, path) as (stream, available):
+                    _npy_header(stream, f"{name} in {path}", available)
+
+
 def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
@@ -60,17 +70,31 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
+    with _member(archive, name, path) as (stream, available):
+        return _read_npy(stream, f"{name} in {path}", available)
+
+
+@contextmanager
+def _member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[IO[bytes], int]]:
+    """Open an array of an archive; with it, how many bytes it can hold at most."""
     member = archive.getinfo(name)
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"{path} is compressed as NumPy does not; save it with numpy.savez.")
     # The archive's own word for the compressed size counts no further than the file is long.
     stored = min(member.compress_size, stored_bytes(path))
     with archive.open(member) as stream:
-        available = min(member.file_size, allowed_expansion(stored))
-        return _read_npy(stream, f"{name} in {path}", available)
+        yield stream, min(member.file_size, allowed_expansion(stored))
 
 
 def _read_npy(stream: IO[bytes], source: str, available: int) -> NDArray[Any]:
+    dtype, shape, order = _npy_header(stream, source, available)
+    return _read_array(stream, dtype, shape, order, source, available)
+
+
+def _npy_header(
+    stream: IO[bytes], source: str, available: int
+) -> tuple[np.dtype[Any], tuple[int, ...], str]:
+    """Return dtype, shape and order, once there can be as much data as they declare."""
     try:
         version = np.lib.format.read_magic(stream)
         shape, fortran_order, dtype = _NPY_HEADERS[version](stream)
@@ -81,7 +105,23 @@ def _read_npy(stream: IO[bytes], source: str, available: int) -> NDArray[Any]:
             f"{source} has dtype {dtype}, which is refused (objects can run code); save numbers, "
             "booleans or fixed-width strings."
         )
-    return _read_array(stream, dtype, shape, "F" if fortran_order else "C", source, available)
+    _declared_bytes(dtype, shape, source, available)
+    return dtype, shape, "F" if fortran_order else "C"
+
+
+def _declared_bytes(
+    dtype: np.dtype[Any], shape: tuple[int, ...], source: str, available: int
+) -> int:
+    """Return the size of an array; raise DataError if so many bytes cannot be there."""
+    if any(not 0 <= size < 1 << 48 for size in shape) or len(shape) > 32:
+        raise DataError(f"{source} declares the shape {shape}, which no data can have.")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if n_bytes > available:
+        raise DataError(
+            f"{source} declares the shape {shape} of {dtype}, {n_bytes} bytes, but at most "
+            f"{available} are there to read; the file is damaged or not what it says."
+        )
+    return n_bytes
 
 
 def _read_array(
@@ -92,14 +132,7 @@ def _read_array(
     source: str,
     available: int,
 ) -> NDArray[Any]:
-    if any(not 0 <= size < 1 << 48 for size in shape) or len(shape) > 32:
-        raise DataError(f"{source} declares the shape {shape}, which no data can have.")
-    n_bytes = math.prod(shape) * dtype.itemsize
-    if n_bytes > available:
-        raise DataError(
-            f"{source} declares the shape {shape} of {dtype}, {n_bytes} bytes, but at most "
-            f"{available} are there to read; the file is damaged or not what it says."
-        )
+    n_bytes = _declared_bytes(dtype, shape, source, available)
     if n_bytes == 0:
         return np.zeros(shape, dtype)
     content = read_at_most(stream, n_bytes)

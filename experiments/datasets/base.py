@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from experiments.datasets.domains import Domain
 
 Examples = tuple[NDArray[Any], NDArray[np.int64]]
 Value = TypeVar("Value")
@@ -23,42 +26,75 @@ class MissingDataError(DataError):
 
 
 @dataclass(frozen=True)
+class PublicList:
+    """A list of items that does not depend on the clients, read when it is asked for.
+
+    Attributes
+    ----------
+    source : str
+        Where it is from.
+    read : callable
+        Returns the items, each once.
+    """
+
+    source: str
+    read: Callable[[], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class ClientSets:
-    """Which items of a large domain each client holds.
+    """Which items each client holds.
 
     Attributes
     ----------
     clients : list of str
         One name a row of ``presence``.
     vocabulary : list of str
-        One name a column, in alphabetical order.
+        The items that occur, in alphabetical order: one name a column. This list is data of the
+        clients, so a private round takes other columns, those of a public domain: see :meth:`on`.
     presence : csr_array of shape (n_clients, n_items)
-        Rows of Euclidean norm one with equal entries where the client holds the item.
+        Rows of Euclidean norm one with equal entries where the client holds the item; a client
+        that holds nothing has a row of zeros, since the number of clients is public.
+    public_list : PublicList or None
+        A public list of such items, the usual domain of this data; None where none is known.
     """
 
     clients: list[str]
     vocabulary: list[str]
     presence: sp.csr_array
+    public_list: PublicList | None = None
 
     @classmethod
-    def from_sets(cls, sets: Mapping[str, set[str]]) -> ClientSets:
-        """Make one row of each client's set; clients that hold nothing are left out."""
-        clients = sorted(client for client, items in sets.items() if items)
-        if not clients:
+    def from_sets(
+        cls, sets: Mapping[str, set[str]], *, public_list: PublicList | None = None
+    ) -> ClientSets:
+        """Make one row of each client's set."""
+        clients = sorted(sets)
+        vocabulary = sorted(set().union(*sets.values()))
+        if not vocabulary:
             raise ValueError("no client holds any item; there is nothing to count.")
-        vocabulary = sorted(set().union(*(sets[client] for client in clients)))
         position = {item: k for k, item in enumerate(vocabulary)}
-        indices = [sorted(position[item] for item in sets[client]) for client in clients]
-        sizes = np.array([len(row) for row in indices])
-        presence = sp.csr_array(
-            (
-                np.repeat(sizes**-0.5, sizes),
-                np.concatenate(indices),
-                np.concatenate([[0], np.cumsum(sizes)]),
-            ),
-            shape=(len(clients), len(vocabulary)),
-        )
-        return cls(clients, vocabulary, presence)
+        columns = [[position[item] for item in sets[client]] for client in clients]
+        presence = _unit_rows(columns, len(vocabulary))
+        return cls(clients, vocabulary, presence, public_list)
+
+    def on(self, domain: Domain) -> sp.csr_array:
+        """Return the clients' rows over the columns of a domain, of norm one again or zero.
+
+        Items that the domain leaves out are dropped; items that share a column count once.
+        """
+        of_item = np.array(domain.columns(self.vocabulary), dtype=np.int64)
+        held = np.split(of_item[self.presence.indices], self.presence.indptr[1:-1])
+        return _unit_rows([row[row >= 0] for row in held], domain.size)
+
+
+def _unit_rows(columns: Sequence[Any], size: int) -> sp.csr_array:
+    """Return one row of norm one for each list of columns, with equal entries."""
+    rows = [np.unique(np.asarray(row, dtype=np.int64)) for row in columns]
+    counts = np.array([len(row) for row in rows])
+    entries = np.repeat(np.maximum(counts, 1) ** -0.5, counts)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return sp.csr_array((entries, np.concatenate(rows), starts), shape=(len(rows), size))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import sysconfig
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from experiments.datasets.base import ClientData, ClientSets
+from experiments.datasets.base import ClientData, ClientSets, PublicList
 from experiments.datasets.splits import dirichlet_split
 
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
@@ -47,8 +50,9 @@ def digits(n_clients: int = 50, concentration: float = 1.0, seed: int = 0) -> Cl
 def python_identifiers(max_files: int | None = None) -> ClientSets:
     """Return which identifiers each source file of Python's standard library uses.
 
-    One client a file, one coordinate a name used outside strings and comments, keywords aside;
-    about 1800 files and 70 000 names where Python's own test suite is installed, fewer elsewhere.
+    One client a file, one item a name used outside strings and comments, keywords aside; about 1800
+    files and 70 000 names where Python's own test suite is installed, fewer elsewhere. The public
+    list that comes with them is `public_names`.
 
     Parameters
     ----------
@@ -58,8 +62,23 @@ def python_identifiers(max_files: int | None = None) -> ClientSets:
     root = Path(sysconfig.get_paths()["stdlib"])
     files = library_files(max_files)
     return ClientSets.from_sets(
-        {path.relative_to(root).as_posix(): _identifiers(path) for path in files}
+        {path.relative_to(root).as_posix(): _identifiers(path) for path in files},
+        public_list=PublicList("NumPy's and scikit-learn's source code", public_names),
     )
+
+
+@cache
+def public_names() -> tuple[str, ...]:
+    """Return the identifiers in the sources of NumPy and scikit-learn, the most common first.
+
+    Code that everybody can read and every installation has, by other people than the standard
+    library: a public list of what identifiers may be.
+    """
+    import sklearn
+
+    files = [path for package in (np, sklearn) for path in source_files(package.__path__[0])]
+    used = Counter(name for path in files for name in _identifiers(path))
+    return tuple(sorted(used, key=lambda name: (-used[name], name)))
 
 
 def library_files(max_files: int | None) -> list[Path]:
@@ -67,12 +86,17 @@ def library_files(max_files: int | None) -> list[Path]:
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [
         path
-        for path in sorted(root.rglob("*.py"))
+        for path in source_files(root)
         if not {"site-packages", "dist-packages"} & set(path.parts)
     ]
     if max_files is not None and len(files) > max_files:
         files = [files[k] for k in np.linspace(0, len(files) - 1, max_files).astype(int)]
     return files
+
+
+def source_files(folder: str | os.PathLike[str]) -> list[Path]:
+    """Return the Python files below a folder, in the order of their names."""
+    return sorted(Path(folder).rglob("*.py"))
 
 
 def _identifiers(path: Path) -> set[str]:

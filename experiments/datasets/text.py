@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -27,6 +27,7 @@ from experiments.datasets.base import (
     Examples,
     LazyClients,
 )
+from experiments.datasets.corpora import python_docstrings
 from experiments.datasets.files import read_text
 from experiments.datasets.splits import held_out_names
 
@@ -61,9 +62,10 @@ def client_words(
     texts : ClientTexts or mapping of str to list of str
         Texts of each client.
     vocabulary_size : int, optional
-        Keep so many words, those that most clients use (ties in alphabetical order).
+        Keep so many words, those that most clients use (ties in alphabetical order). Counted
+        without privacy: a private round takes a public domain instead.
     min_clients : int
-        Keep words that at least so many clients use.
+        Keep words that at least so many clients use; counted without privacy, too.
     """
     if vocabulary_size is not None and vocabulary_size < 1:
         raise ValueError(f"vocabulary_size={vocabulary_size}: at least one word must be kept.")
@@ -76,6 +78,17 @@ def client_words(
         kept = set(_most_common(users, vocabulary_size, min_clients))
         sets = {client: own & kept for client, own in sets.items()}
     return ClientSets.from_sets(sets)
+
+
+@cache
+def public_words() -> tuple[str, ...]:
+    """Return the words of Python's own documentation, the most common first.
+
+    About 18 000 words that every installation has: a public list of what words may be.
+    """
+    texts = python_docstrings().clients
+    used = Counter(word for own in texts.values() for word in set(words("\n".join(own))))
+    return tuple(_most_common(used, None, 1))
 
 
 @dataclass(frozen=True)

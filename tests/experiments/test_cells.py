@@ -12,6 +12,7 @@ from experiments.federated import TrainingConfig, run_training
 from experiments.means import synthetic_clients
 from experiments.recorded_rounds import recorded_cell
 from experiments.recording import Recording
+from experiments.sweep import Grid
 from experiments.theory import linear_error, predict, rate_distortion
 from sparse_secagg import (
     CountSketchEncoder,
@@ -212,8 +213,40 @@ def test_a_recorded_round_is_found_by_its_content(recording, tmp_path):
     assert recorded_cell(moved, round=0) != recorded_cell(moved, round=4)
     found = metrics(cell.with_values(decoder="amp:low_rank"), Inputs(recording=str(moved)))
     assert 0 < found["relative_error"] < 1
-    truth = Recording.open(moved)[1].mean(axis=0, dtype=np.float64)
+    X = np.asarray(Recording.open(moved)[1], dtype=np.float64)
+    factors = np.minimum(1, cell.clip_norm / np.linalg.norm(X, axis=1))
+    truth = (X * factors[:, None]).mean(axis=0)
     assert found["squared_norm"] == pytest.approx(truth @ truth)
+
+
+def test_the_first_so_many_clients_of_a_recorded_round_are_taken(recording):
+    inputs = Inputs(recording=str(recording))
+    cell = recorded_cell(recording, compression=1, noise_multiplier=0.0, clients=5)
+    X = np.asarray(Recording.open(recording)[1][:5], dtype=np.float64)
+    factors = np.minimum(1, cell.clip_norm / np.linalg.norm(X, axis=1))
+    truth = (X * factors[:, None]).mean(axis=0)
+    found = metrics(cell, inputs)
+    assert found["squared_norm"] == pytest.approx(truth @ truth)
+    assert found["relative_error"] < 1e-6
+
+
+def test_more_clients_than_were_recorded_are_refused_before_any_work(recording, monkeypatch):
+    inputs = Inputs(recording=str(recording))
+    base = recorded_cell(recording, noise_multiplier=0.1, compression=2)
+    monkeypatch.setattr("experiments.evaluation.run_round", None)
+    for axes, clients in (
+        ({"clients": (5, 13)}, None),
+        ({"bits": (16, 18)}, 13),
+        ({"clients": (5, 13)}, 5),
+    ):
+        with pytest.raises(ValueError, match="clients=13, but the recorded round has 12; ask for"):
+            Grid(axes, dataclasses.replace(base, clients=clients), inputs=inputs)
+    Grid({"clients": (5, 12)}, base, inputs=inputs)  # all of them are there
+    Grid({"bits": (16, 18)}, dataclasses.replace(base, clients=12), inputs=inputs)
+    # a worker whose recording is shorter than the one that was checked says so, too
+    (refused,) = evaluate([dataclasses.replace(base, clients=13)], inputs)
+    assert refused.status == "failed"
+    assert "clients=13, but the round has 12" in refused.message
 
 
 def test_errors_about_recordings_name_the_remedy(recording, tmp_path):

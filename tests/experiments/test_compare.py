@@ -16,8 +16,9 @@ from experiments.cli_options import spread
 from experiments.compare import CompareConfig, default_decoders, run_compare
 from experiments.compare_checks import choose_bits
 from experiments.compare_result import Setting
-from experiments.compare_rounds import compressibility, prepare_round
+from experiments.compare_rounds import compressibility
 from experiments.compare_statistics import interval, judge, ratio_interval
+from experiments.prepared_rounds import prepare_round
 from experiments.recording import Recording
 from sparse_secagg import DiscreteGaussian, PrivacyWarning, SparseSecAgg, plan
 
@@ -31,9 +32,9 @@ class TestRounds:
     def test_truth_is_the_mean_that_the_pipeline_estimates(self, form, monkeypatch):
         X = self.X.copy()
         X[3, 5], X[4, 0] = np.nan, -np.inf
-        monkeypatch.setattr("experiments.compare_rounds._BLOCK_BYTES", 2000)
+        monkeypatch.setattr("experiments.prepared_rounds._BLOCK_BYTES", 2000)
         monkeypatch.setattr(
-            "experiments.compare_rounds._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
+            "experiments.prepared_rounds._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
         )
         data = prepare_round(7, X, recorded=None, given=2.0)
         assert sp.issparse(data.X) == (form is sp.csr_array)
@@ -58,7 +59,9 @@ class TestRounds:
 
     def test_rounds_that_say_nothing_are_refused(self):
         zero = np.zeros((4, 3), dtype=np.float32)
-        with pytest.raises(ValueError, match="round 2: half of the updates are zero"):
+        with pytest.raises(
+            ValueError, match="round 2: no update is a finite vector other than zero"
+        ):
             prepare_round(2, zero, None, None)
         with pytest.raises(ValueError, match="round 2: the mean of the updates is zero"):
             prepare_round(2, zero, 1.0, None)
@@ -153,7 +156,41 @@ class TestStatistics:
         assert "zero" not in judge("x", errors, shrinks=False).sentence
         assert "only a was tried" in judge("x", {"a": [[0.5]]}).sentence
 
+    def test_limits_are_students_at_a_level_shared_by_all_pairs(self):
+        """Nine rivals: each interval leaves out 5 %/9, by the formula."""
+        errors = {k: RNG.lognormal(mean=k, size=(1, 6)) for k in range(10)}
+        verdict = judge("x", {str(k): e for k, e in errors.items()})
+        assert verdict.best == "0"
+        for rival in verdict.rivals:
+            logs = np.log(errors[int(rival.decoder)] / errors[0]).ravel()
+            half = stats.t.isf(0.05 / 9 / 2, 5) * stats.sem(logs)
+            assert rival.ratio.low == pytest.approx(np.exp(logs.mean() - half))
+            assert rival.ratio.high == pytest.approx(np.exp(logs.mean() + half))
+
+    @staticmethod
+    def alarms(level):
+        """Ten decoders, nine of them a hundred times worse: how often an interval misses that."""
+        rng, n, wrong = np.random.default_rng(1), 600, 0
+        for _ in range(n):
+            best = rng.lognormal(sigma=0.1, size=(2, 4))
+            others = 100 * rng.lognormal(sigma=0.5, size=(9, 2, 4))
+            if level == "judged":
+                found = judge("x", {"best": best, **dict(zip("abcdefghi", others))})
+                intervals = [rival.ratio for rival in found.rivals]
+            else:
+                intervals = [ratio_interval(other, best) for other in others]
+            wrong += any(not each.low <= 100 <= each.high for each in intervals)
+        return wrong, n
+
     def test_false_alarms_are_as_rare_as_claimed(self):
+        """All intervals of a comparison hold together in 95 %; one by one they would not."""
+        wrong, n = self.alarms("judged")
+        assert stats.binom.sf(wrong - 1, n, 0.05) > 1e-6
+        assert wrong > 0  # the intervals are not merely wide
+        wrong, n = self.alarms("each by itself")
+        assert stats.binom.sf(wrong - 1, n, 0.05) < 1e-6  # negative control
+
+    def test_one_clear_winner_among_equals_is_a_false_alarm(self):
         """Five equal decoders: a clear winner in at most 5 % of comparisons."""
         rng = np.random.default_rng(1)
         n = 400
@@ -203,7 +240,7 @@ class TestComparing:
         assert (outcome.round, outcome.draw, outcome.decoder) == (5, 1, "amp:auto")
         X = np.asarray(recording[1], dtype=np.float64)
         truth = np.mean(X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None], axis=0)
-        seed = int(np.random.SeedSequence([0, 5, 1]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([1, 5]).generate_state(1)[0])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)
             fitted = SparseSecAgg(
@@ -287,12 +324,22 @@ class TestComparing:
             ({"encoder": "nothing"}, "nothing"),
             ({"encoder": "hadamard", "decoders": ("median",)}, "median decoder needs a count"),
             ({"clip_norm": -1.0}, "clip_norm"),
+            ({"compressions": (1.0, 5.0), "decoders": ("median",)}, "compression=1 sends none"),
         ],
     )
     def test_what_is_wrong_is_named_before_any_work(self, recording, monkeypatch, change, message):
         monkeypatch.setattr("experiments.compare.prepare_round", None)
         with pytest.raises(ValueError, match=message):
             run_compare(recording, CompareConfig(**change))
+
+    def test_compression_one_sends_the_update_itself(self, recording):
+        config = CompareConfig(
+            compressions=(1.0,), epsilons=(), noise_multipliers=(0.0,), rounds=(0,), draws=1
+        )
+        result = run_compare(recording, config)
+        assert "median" not in result.decoders
+        (linear,) = [each for each in result.outcomes if each.decoder == "linear"]
+        assert linear.relative_error < 1e-6  # rounding to 24 bits
 
     def test_an_empty_recording_is_refused(self, tmp_path):
         with pytest.raises(ValueError, match="holds no rounds"):

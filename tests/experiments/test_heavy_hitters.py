@@ -1,45 +1,251 @@
-"""One private round finds the common items; precision and recall mean what they say."""
+"""One private round finds the common items, and tells next to nothing of who holds a rare one."""
+
+import io
+import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
+from scipy import stats
+from typer.testing import CliRunner
 
-from experiments import tasks
-from experiments.datasets import ClientSets
+from experiments import tasks, training_report
+from experiments.cli import app
+from experiments.datasets import ClientSets, HashedCells, PublicList
 from experiments.federated import TrainingConfig
 from experiments.heavy_hitters import hits, one_round, reported
 from experiments.recording import Recording
+from tests.statistics import FALSE_ALARM
+
+COMMON = {f"common{k}" for k in range(6)}
+RARE = [f"rare{k:05d}" for k in range(20_000)]
 
 
 @pytest.fixture(scope="module")
 def sets():
     """600 clients: everybody holds six common items and some of twenty thousand rare ones."""
     rng = np.random.default_rng(0)
-    common = {f"common{k}" for k in range(6)}
+    everything = tuple(sorted({*COMMON, *RARE}))
     return ClientSets.from_sets(
         {
-            f"c{i:03d}": common | {f"rare{k:05d}" for k in rng.integers(0, 20_000, 6)}
+            f"c{i:03d}": COMMON | {RARE[k] for k in rng.integers(0, 20_000, 6)} | {f"own{i}"}
             for i in range(600)
-        }
+        },
+        public_list=PublicList("the fixture", lambda: everything),
     )
 
 
+def config(**options):
+    return TrainingConfig(task="heavy-hitters", **options).resolved()
+
+
 def test_common_items_come_first(sets, tmp_path):
-    config = TrainingConfig(task="heavy-hitters", epsilon=4.0).resolved()
-    result = one_round(config, sets, record=tmp_path / "rec")
-    assert {f"common{k}" for k in range(6)} == set(result.top[:6])
-    assert result.relative_error < 0.2
+    result = one_round(config(epsilon=4.0), sets, record=tmp_path / "rec")
+    assert set(result.top[:6]) == COMMON
+    assert set(result.evaluation.top[:6]) == COMMON
+    assert result.evaluation.relative_error < 0.2
     assert 3.9 < result.epsilon <= 4.0
-    assert result.accuracy == [result.recall]
+    assert result.accuracy == [result.evaluation.recall]
     recording = Recording.open(tmp_path / "rec")
-    np.testing.assert_allclose(recording[0], sets.presence.toarray(), rtol=1e-6)
+    np.testing.assert_allclose(recording[0], sets.on(result.domain).toarray(), rtol=1e-6)
 
 
 def test_sparse_decoders_are_told_the_noise_and_not_debiased(sets):
-    config = TrainingConfig(task="heavy-hitters", decoder="lasso", epsilon=4.0).resolved()
-    assert config.debias is False
-    result = one_round(config, sets)
+    lasso = config(decoder="lasso", epsilon=4.0)
+    assert lasso.debias is False
+    result = one_round(lasso, sets)
     assert np.count_nonzero(result.weights) < 50
-    assert result.relative_error < 0.3
+    assert result.evaluation.relative_error < 0.3
+
+
+def test_what_the_public_list_leaves_out_is_dropped_and_counted(sets):
+    result = one_round(config(epsilon=4.0), sets)
+    assert result.n_parameters == 20_006
+    held = sum(len(row) for row in np.split(sets.presence.indices, sets.presence.indptr[1:-1]))
+    assert result.evaluation.outside == pytest.approx(600 / held)  # one of its own each
+
+
+def test_hash_cells_are_named_by_a_list_that_comes_later(sets):
+    bare = replace(sets, public_list=None)
+    result = one_round(config(epsilon=4.0, domain=2**15), bare)
+    assert result.n_parameters == 2**15
+    assert all(name.startswith("cell ") for name in result.top)
+    assert result.columns[:6] != ()
+    assert set(result.columns[:6]) == set(HashedCells(2**15).columns(COMMON))
+    assert set(result.named(sorted(COMMON)).top[:6]) == COMMON
+    assert set(result.named(sorted(COMMON)).evaluation.top[:6]) == COMMON
+    by_data = one_round(config(epsilon=4.0, domain=2**15), sets)  # its public list names them
+    assert all(any(name in top for top in by_data.top[:6]) for name in COMMON)
+
+
+# -- privacy ------------------------------------------------------------------------------------
+
+
+def single_holders(n_items, seed=0):
+    """Return clients with ten items each that nobody else holds; these items, and as many that
+    nobody holds. All of them are on the public list.
+    """
+    rng = np.random.default_rng(seed)
+    names = [f"name{k:06d}" for k in rng.permutation(2 * n_items)]
+    held, free = names[:n_items], names[n_items:]
+    everything = tuple(sorted({*COMMON, *names}))
+    data = ClientSets.from_sets(
+        {f"c{i}": COMMON | set(held[10 * i : 10 * i + 10]) for i in range(n_items // 10)},
+        public_list=PublicList("the fixture", lambda: everything),
+    )
+    return data, held, free
+
+
+def releases(domain, n_items, runs):
+    """Return how often items of one holder, and items of nobody, were released in so many runs."""
+    data, held, free = single_holders(n_items)
+    counts = np.zeros(2, dtype=int)
+    for seed in range(runs):
+        result = one_round(config(domain=domain, seed=seed), data)
+        assert result.epsilon <= 1
+        released = set(result.columns)
+        for k, names in enumerate((held, free)):
+            counts[k] += sum(column in released for column in result.domain.columns(names))
+    return counts
+
+
+def is_private(counts, trials, epsilon=1.0, delta=1e-5):
+    """Whether p₁ ≤ e^ε·p₀ + δ may hold: Clopper–Pearson, wrong once in a million."""
+    held, free = counts
+    least = stats.beta.ppf(FALSE_ALARM / 2, held, trials - held + 1) if held else 0.0
+    most = stats.beta.isf(FALSE_ALARM / 2, free + 1, trials - free)
+    return least <= math.exp(epsilon) * most + delta
+
+
+@pytest.mark.parametrize(
+    ("domain", "n_items", "runs"),
+    [
+        (None, 2_000, 4),
+        (2**13, 2_000, 4),
+        pytest.param(None, 10_000, 20, marks=pytest.mark.slow),
+        pytest.param(2**17, 10_000, 20, marks=pytest.mark.slow),
+    ],
+)
+def test_an_item_of_one_holder_is_released_hardly_more_often_than_an_item_of_nobody(
+    domain, n_items, runs
+):
+    counts = releases(domain, n_items, runs)
+    assert counts.min() > 30  # or nothing would be tested
+    assert is_private(counts, n_items * runs)
+
+
+@pytest.mark.parametrize(
+    ("n_items", "runs"), [(2_000, 4), pytest.param(10_000, 20, marks=pytest.mark.slow)]
+)
+def test_without_a_domain_items_of_one_holder_are_released_and_that_is_called_not_private(
+    n_items, runs
+):
+    """Negative control: columns that exist because somebody holds the item."""
+    assert not is_private(releases("observed", n_items, runs), n_items * runs)
+    data, _, _ = single_holders(200)
+    result = one_round(config(domain="observed", private_noise=True), data)
+    assert result.not_private
+    (reason,) = training_report.not_private_because(result)
+    assert "the 206 items that occur" in reason
+    for public in (None, 2**12):
+        result = one_round(config(domain=public, private_noise=True), data)
+        assert not result.not_private
+        assert training_report.not_private_because(result) == []
+
+
+def test_the_columns_do_not_depend_on_what_clients_hold(sets):
+    fewer = ClientSets.from_sets({"a": {"common0"}, "b": set()}, public_list=sets.public_list)
+    for domain in (None, 2**12):
+        one, other = (one_round(config(domain=domain), data) for data in (sets, fewer))
+        assert one.domain == other.domain
+        assert one.n_parameters == other.n_parameters
+
+
+# -- what is printed ----------------------------------------------------------------------------
+
+
+def shown(result, width=200):
+    console = Console(record=True, width=width, file=io.StringIO())
+    training_report.show(result, console)
+    return console.export_text()
+
+
+def test_what_is_released_and_what_was_measured_are_kept_apart(sets):
+    result = one_round(config(epsilon=4.0), sets)
+    released, measured = shown(result).split(training_report.EVALUATION)
+    assert "ε = 4" in released
+    assert "20,006 items of the fixture" in released
+    for word in ("error", "precision", "recall"):
+        assert word not in released
+        assert word in measured
+    assert "Not private: the noise came from the seed" in measured
+    document = training_report.as_document(result)
+    evaluation = document.pop("evaluation")
+    assert evaluation["not_private"] is True
+    assert evaluation["recall"] == result.evaluation.recall
+    text = json.dumps(document)
+    for word in ("accuracy", "recall", "precision", "error", "outside"):
+        assert word not in text
+    progress = training_report.progress_text(result.history[0], result.config)
+    assert "%" not in progress
+
+
+@pytest.mark.parametrize("name", ["[/]", "[bold]", "[red]x[/red]", ":bug:", "\x1b[2J", "a\\"])
+def test_items_are_printed_sign_by_sign(name):
+    holders = {f"c{i}": {name} for i in range(300)}
+    data = ClientSets.from_sets(
+        holders, public_list=PublicList("[i]strange[/i] names", lambda: (name, "other"))
+    )
+    result = one_round(config(compression=1.0, epsilon=8.0), data)
+    assert result.top[0] == name
+    text = shown(result)
+    assert "[i]strange[/i] names" in text
+    visible = name.replace("\x1b", "\\x1b")
+    assert text.count(visible) == 2  # released, and truly most common
+    assert "\x1b" not in text
+
+
+def test_the_command_takes_a_domain_and_candidates(tmp_path, sets):
+    client = np.repeat([f"c{k}" for k in range(200)], 2)
+    items = np.array(["apple", "pear"] * 200)
+    np.savez(tmp_path / "items.npz", client=client, item=items)
+    (tmp_path / "list.txt").write_text("apple\nbanana\n")
+
+    fixed = ["train", "--task", "heavy-hitters", "--json", "--output", str(tmp_path / "out")]
+    fixed += ["--data", str(tmp_path / "items.npz")]
+
+    def run(*options):
+        done = CliRunner().invoke(
+            app,
+            [*fixed, *options],
+        )
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    listed = run("--domain", str(tmp_path / "list.txt"), "--compression", "1")
+    assert listed["top"][0] == "apple"
+    assert listed["domain"] == {"description": "2 items of list.txt", "size": 2, "public": True}
+    assert listed["evaluation"]["outside"] == 0.5
+    hashed = run("--domain", "2**12")
+    assert set(hashed["top"][:2]) == {f"cell {k}" for k in HashedCells(2**12).columns(items[:2])}
+    named = run("--domain", "4096", "--candidates", str(tmp_path / "list.txt"))
+    assert "apple" in named["top"][:2]
+    assert run("--compression", "100")["domain"]["size"] == 2**17
+    observed = run("--domain", "observed", "--compression", "1", "--private-noise")
+    assert observed["not_private"] is True
+    assert "items that occur" in observed["not_private_because"][0]
+
+
+def test_domains_are_checked_before_any_work():
+    with pytest.raises(ValueError, match="neither a file of items"):
+        TrainingConfig(task="heavy-hitters", domain="nowhere.txt")
+    with pytest.raises(ValueError, match="counts no items"):
+        TrainingConfig(task="digits", domain=2**17)
+
+
+# -- parts --------------------------------------------------------------------------------------
 
 
 def test_more_than_one_round_is_refused():
@@ -55,6 +261,7 @@ def test_precision_and_recall_by_hand():
     assert hits(np.array([0, 1, 2, 3]), truth, 100) == (1.0, 1.0)  # four items exist
     ties = np.array([0.5, 0.2, 0.2, 0.2])
     assert hits(np.array([0, 3]), ties, 2) == (1.0, 1.0)
+    assert hits(np.array([0]), np.zeros(3)) == (0.0, 0.0)
 
 
 def test_only_positive_estimates_are_reported_largest_first():
@@ -69,6 +276,7 @@ def test_texts_and_tables_can_be_given(tmp_path):
     found = tasks.get("heavy-hitters").load(folder)
     assert found.clients == ["ann", "bob"]
     assert {"hello", "ann", "everybody"} <= set(found.vocabulary)
+    assert "and" in found.public_list.read()
 
 
 def test_examples_in_place_of_items_are_refused(tmp_path):

@@ -155,6 +155,33 @@ def test_reading_needs_a_file(tmp_path):
         Store(tmp_path / "none.sqlite", read_only=True)
 
 
+@pytest.mark.parametrize("name", ["r.sqlite", "what? is #1 & 50%41.sqlite", "mode=rwc&x?mode=rwc"])
+def test_reading_neither_makes_nor_alters_anything(tmp_path, name):
+    path = tmp_path / name
+    with Store(path) as store:
+        store.add(result(3))
+    (tmp_path / f"{name}.lock").unlink()
+    before = path.read_bytes()
+    with Store(path, read_only=True) as reader:
+        assert [each.cell.seed for each in reader.results()] == [3]
+        for write in (
+            lambda: reader.add(result(4)),
+            lambda: reader.reserve(1000),
+            reader.forget_failures,
+        ):
+            with pytest.raises((StoreError, sqlite3.OperationalError), match="readonly"):
+                write()
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_reading_a_file_that_goes_away_does_not_bring_it_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.is_file", lambda self: True)  # deleted a moment later
+    with pytest.raises(StoreError, match="cannot be read from"):
+        Store(tmp_path / "gone.sqlite", read_only=True)
+    assert not any(tmp_path.iterdir())
+
+
 def test_exports_are_flat_tables(tmp_path):
     results = [result(0), result(1), result(2, "infeasible")]
     path = export(results, tmp_path / "out" / "r.csv")

@@ -1,0 +1,228 @@
+"""A recorded round prepared for evaluation, and the private round made of it.
+
+``compare`` and ``sweep --recording`` both take the clip, the truth, the seed and the round itself
+from here, so that they agree to the last digit. The truth is the mean of the clipped clients: that
+is what a round estimates. Rounds are read in blocks, so that one larger than memory will do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from sparse_secagg import SparseSecAgg, ThresholdFeedback
+from sparse_secagg.encoders import LinearEncoder, registry
+
+__all__ = [
+    "RoundData",
+    "RoundSettings",
+    "choose_clip",
+    "draw_seed",
+    "make_encoder",
+    "prepare_round",
+    "row_norms",
+    "run_round",
+]
+
+_BLOCK_BYTES = 2**25
+
+#: A round with at most this share of nonzeros, and so many of them, is kept as a sparse matrix.
+_SPARSE_UP_TO = 0.1
+_MOST_NONZEROS = 2**26
+
+
+@dataclass(frozen=True)
+class RoundData:
+    """A round, ready for evaluation.
+
+    Attributes
+    ----------
+    number : int
+        Its number in the recording.
+    X : memory map or csr_array of shape (n, d)
+        The updates as recorded.
+    truth : ndarray of shape (d,)
+        Mean of the clipped updates: what decoders estimate.
+    clip_norm : float
+        The clip.
+    clip_source : str
+        Where it is from.
+    n_clipped, n_nonfinite : int
+        Updates above the clip, and updates with NaN or Inf, which count as zero.
+    """
+
+    number: int
+    X: Any
+    truth: NDArray[np.float64]
+    clip_norm: float
+    clip_source: str
+    n_clipped: int
+    n_nonfinite: int
+
+
+def prepare_round(
+    number: int, X: NDArray[np.float32], recorded: float | None, given: float | None
+) -> RoundData:
+    """Read a round once or twice: its norms, then the mean of its clipped clients.
+
+    Parameters
+    ----------
+    number : int
+        Of the round.
+    X : array of shape (n, d)
+        As recorded.
+    recorded, given : float or None
+        The recorded clip, and one that overrides it; see :func:`choose_clip`.
+    """
+    norms, data = row_norms(X), _read(X)
+    clip, source = choose_clip(number, norms, recorded, given)
+    with np.errstate(divide="ignore"):
+        factors = np.where(np.isfinite(norms), np.minimum(1.0, clip / norms), 0.0)
+    truth = _weighted_sum(data, factors) / len(norms)
+    if not truth.any():
+        raise ValueError(f"round {number}: the mean of the updates is zero; nothing to measure.")
+    return RoundData(
+        number=number,
+        X=data,
+        truth=truth,
+        clip_norm=clip,
+        clip_source=source,
+        # unit vectors rounded to 32 bits are not above a clip of 1; NaN compares as False
+        n_clipped=int(np.count_nonzero(norms > (1 + 1e-6) * clip)),
+        n_nonfinite=int(np.count_nonzero(np.isnan(norms))),
+    )
+
+
+def choose_clip(
+    number: int, norms: NDArray[np.float64], recorded: float | None, given: float | None
+) -> tuple[float, str]:
+    """Return the clip of a round and where it is from.
+
+    The one that is given, else the one recorded with the round or with the recording, else the
+    median norm of those who sent a finite vector other than zero.
+    """
+    if given is not None:
+        return given, "given"
+    if recorded is not None:
+        return recorded, "recorded"
+    sent = norms[norms > 0]  # neither zeros nor NaN
+    if not len(sent):
+        raise ValueError(
+            f"round {number}: no update is a finite vector other than zero, so there is no median "
+            "norm to clip at; give clip_norm."
+        )
+    return float(np.median(sent)), "the median norm"
+
+
+def row_norms(X: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the norm of each row, read in blocks; NaN for a row with NaN or Inf."""
+    norms = np.empty(len(X))
+    for rows in _row_slices(X):
+        block = np.asarray(X[rows])
+        with np.errstate(over="ignore", invalid="ignore"):
+            # squares of 32-bit floats are within the range of 64-bit ones
+            norms[rows] = np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64))
+    norms[~np.isfinite(norms)] = np.nan
+    return norms
+
+
+def _read(X: NDArray[np.float32]) -> Any:
+    """Return X, as a sparse matrix if it is one: that is many times faster to sketch."""
+    blocks: list[sp.csr_array] = []
+    nonzeros = 0
+    for rows in _row_slices(X):
+        blocks.append(sp.csr_array(np.asarray(X[rows])))
+        nonzeros += blocks[-1].nnz
+        if nonzeros > _SPARSE_UP_TO * rows.stop * X.shape[1] or nonzeros > _MOST_NONZEROS:
+            return X
+    return sp.csr_array(sp.vstack(blocks, format="csr"))
+
+
+def _weighted_sum(X: Any, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return Σ_i weights_i·x_i; a weight of 0 takes a row out, whatever is in it."""
+    total = np.zeros(X.shape[1])
+    for rows in _row_slices(X):
+        kept = np.flatnonzero(weights[rows])
+        if len(kept):
+            total += X[rows][kept].T @ weights[rows][kept]
+    return total
+
+
+def _row_slices(X: Any) -> list[slice]:
+    n, d = X.shape
+    step = max(1, _BLOCK_BYTES // (8 * d))
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+# --- one private round -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSettings:
+    """A private round with simulated noise.
+
+    Attributes
+    ----------
+    encoder, mechanism : str
+        Their names.
+    compression : float
+        r = d/m; 1 sends the vector itself, unsketched.
+    n_rows : int or None
+        Rows of a count sketch; None for the encoder's own choice.
+    epsilon, noise_multiplier : float or None
+        One of them; z where both are given.
+    delta : float
+        δ of ε.
+    n_bits : int
+        Bits of a coordinate.
+    threshold : float
+        Share of the sketch's entries, the smallest, that is set to zero before decoding.
+    layers : dict of str to slice, or None
+        Sketch each layer by itself.
+    """
+
+    encoder: str
+    mechanism: str
+    compression: float
+    n_rows: int | None
+    epsilon: float | None
+    noise_multiplier: float | None
+    delta: float
+    n_bits: int
+    threshold: float = 0.0
+    layers: dict[str, slice] | None = None
+
+
+def run_round(rows: Any, clip_norm: float, settings: RoundSettings, seed: int) -> SparseSecAgg:
+    """Make one private round of the rows; it can then be decoded as often as wanted."""
+    return SparseSecAgg(
+        make_encoder(settings.encoder, settings.compression, settings.n_rows),
+        mechanism=settings.mechanism,
+        epsilon=1.0 if settings.epsilon is None else settings.epsilon,
+        noise_multiplier=settings.noise_multiplier,
+        delta=settings.delta,
+        clip_norm=clip_norm,
+        n_bits=settings.n_bits,
+        decoder="linear",
+        layers=settings.layers,
+        feedback=ThresholdFeedback(settings.threshold) if settings.threshold else None,
+        random_state=seed,
+        simulation_seed=seed,
+    ).fit(rows)
+
+
+def make_encoder(name: str, compression: float, n_rows: int | None) -> LinearEncoder:
+    """Return an encoder; at compression 1 nothing is sketched, whatever its name."""
+    if name == "identity" or compression == 1:
+        return registry.get("identity")
+    rows = {"n_rows": n_rows} if name == "count_sketch" and n_rows is not None else {}
+    return registry.get(name, compression=compression, **rows)
+
+
+def draw_seed(seed: int, number: int) -> int:
+    """Return the seed of sketch and noise of a recorded round: another one for each round."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -1,0 +1,43 @@
+"""Files that only their owner may read: recordings, checkpoints and results hold clients' data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "open_private", "write_text"]
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder that only its owner may enter; one that is there stays as it is."""
+    missing = []
+    place = path.absolute()
+    while not place.exists():
+        missing.append(place)
+        place = place.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)  # says so if something else is in the way
+
+
+def open_private(path: Path, mode: str = "wb", **options: Any) -> IO[Any]:
+    """Open a file as :func:`open` does; where it is new, only its owner may read it.
+
+    The mode is given when the file is made, so there is no moment at which others could open it.
+    """
+    return open(path, mode, opener=_private, **options)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace the contents of a file; afterwards only its owner may read it."""
+    with open_private(path, "w", encoding="utf-8") as file:
+        os.chmod(file.fileno() if os.chmod in os.supports_fd else path, FILE_MODE)
+        file.write(text)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)

@@ -1,0 +1,122 @@
+"""Domains do not depend on the data, on the platform or on the process; rows have norm one."""
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments.datasets import (
+    ClientSets,
+    DataError,
+    HashedCells,
+    ObservedItems,
+    PublicItems,
+    PublicList,
+    choose_domain,
+    public_words,
+    read_items,
+)
+
+DATA = ClientSets.from_sets({"ann": {"cat", "dog"}, "bob": {"dog", "owl", "yak"}, "cid": {"fox"}})
+
+
+def test_items_outside_of_a_public_list_are_dropped_and_rows_have_norm_one():
+    rows = DATA.on(PublicItems(("owl", "dog", "unicorn"))).toarray()
+    half = 0.5**0.5
+    np.testing.assert_allclose(rows, [[0, 1, 0], [half, half, 0], [0, 0, 0]])
+
+
+def test_items_that_share_a_cell_count_once():
+    cells = HashedCells(2)
+    rows = DATA.on(cells).toarray()
+    for items, row in zip(({"cat", "dog"}, {"dog", "owl", "yak"}, {"fox"}), rows):
+        held = set(cells.columns(items))
+        np.testing.assert_allclose(row, [len(held) ** -0.5 * (k in held) for k in range(2)])
+
+
+def test_the_cell_is_the_keyed_hash_by_definition():
+    for item in ("cat", "", "naïve", "\ud800", "[/]"):
+        digest = hashlib.blake2b(
+            item.encode("utf-8", "surrogatepass"),
+            digest_size=8,
+            key=(5).to_bytes(8, "little"),
+            person=b"item cells",
+        ).digest()
+        assert HashedCells(1000, key=5).columns([item]) == [int.from_bytes(digest, "little") % 1000]
+
+
+def test_cells_are_the_same_in_another_process_and_other_under_another_key():
+    code = (
+        "from experiments.datasets import HashedCells; print(HashedCells(2**20).columns(['cat']))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert out.stdout.strip() == str(HashedCells(2**20).columns(["cat"])) == "[491650]"
+    assert HashedCells(2**20, key=1).columns(["cat"]) != [491650]
+
+
+def test_cells_are_even():
+    counts = np.bincount(HashedCells(64).columns(f"item{k}" for k in range(64_000)), minlength=64)
+    # chi-square with 63 degrees of freedom: above 136 once in a million
+    assert np.sum((counts - 1000) ** 2 / 1000) < 136
+
+
+def test_candidates_name_cells_and_those_that_share_one_are_all_named():
+    cells = HashedCells(2)
+    (dog, owl) = cells.columns(["dog", "owl"])
+    assert cells.names([dog]) == (f"cell {dog}",)
+    assert cells.names([dog], ["dog"]) == ("dog",)
+    shared = [name for name in ("dog", "owl", "yak", "cat") if cells.columns([name]) == [owl]]
+    assert cells.names([owl], ["dog", "owl", "yak", "cat"]) == (" or ".join(shared),)
+
+
+def test_only_what_occurs_is_not_public():
+    assert PublicItems(("a",)).is_public
+    assert HashedCells(8).is_public
+    assert not ObservedItems(("a",)).is_public
+
+
+def test_options_stand_for_domains(tmp_path):
+    path = tmp_path / "items.txt"
+    path.write_text("owl\r\ndog\n\n dog \nowl\n")
+    assert read_items(path) == ("owl", "dog", " dog ")
+    for text in (str(path), f"public:{path}"):
+        assert choose_domain(text, DATA) == PublicItems(("owl", "dog", " dog "), "items.txt")
+    for text in (1024, "1024", "2**10", "2^10", "1.024e3"):
+        assert choose_domain(text, DATA) == HashedCells(1024)
+    assert choose_domain(None, DATA) == HashedCells(2**17)
+    with_list = ClientSets.from_sets({"a": {"b"}}, public_list=PublicList("it", lambda: ("b", "c")))
+    assert choose_domain(None, with_list) == PublicItems(("b", "c"), "it")
+    assert choose_domain("observed", DATA) == ObservedItems(("cat", "dog", "fox", "owl", "yak"))
+
+
+def test_wrong_domains_are_refused(tmp_path):
+    for text in ("nowhere.txt", "public:nowhere", str(tmp_path)):
+        with pytest.raises(ValueError, match="neither a file of items"):
+            choose_domain(text, DATA)
+    for text in (1, "0", "-5", "2**40"):
+        with pytest.raises(ValueError, match="n_cells="):
+            choose_domain(text, DATA)
+    for text in ("1.5", "nan", "inf"):
+        with pytest.raises(ValueError, match="whole number of cells"):
+            choose_domain(text, DATA)
+    with pytest.raises(ValueError, match="each of them once"):
+        PublicItems(("a", "a"))
+    with pytest.raises(ValueError, match="key="):
+        HashedCells(8, key=-1)
+    (tmp_path / "empty").write_text("\n\n")
+    with pytest.raises(DataError, match="holds no items"):
+        read_items(tmp_path / "empty")
+
+
+def test_public_words_are_words():
+    found = public_words()
+    assert {"the", "of", "not", "list"} <= set(found[:100])
+    assert len(found) == len(set(found))
