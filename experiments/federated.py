@@ -165,7 +165,11 @@ def run_training(
     if not task.trains:
         from experiments.heavy_hitters import one_round
 
-        return one_round(config, _load(config.task, config.data), record=record, progress=progress)
+        # a simulated round costs nobody anything, so that only real ones add up in the folder
+        folder = Path(output) if output is not None and config.private_noise else None
+        ledger = CheckpointFile(folder, config).ledger()
+        data = _load(config.task, config.data)
+        return one_round(config, data, record=record, progress=progress, ledger=ledger)
     model = task.model()
     # a decoder that does not exist must not cost the loading of the data
     training_decoder(str(config.decoder), debias=bool(config.debias), shapes=model.shapes)

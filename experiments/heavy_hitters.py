@@ -25,6 +25,7 @@ from experiments.metrics import relative_error
 from experiments.models.architectures import Architecture
 from experiments.recording import Recording
 from experiments.seeds import ClientRandomness
+from sparse_secagg.privacy import Ledger
 
 if TYPE_CHECKING:
     from experiments.training_config import TrainingConfig
@@ -100,6 +101,7 @@ def one_round(
     *,
     record: str | os.PathLike[str] | None = None,
     progress: Callable[[RoundRecord, TrainingConfig], None] | None = None,
+    ledger: Ledger | None = None,
 ) -> HeavyHittersResult:
     """Estimate the clients' mean once, and name its largest entries.
 
@@ -113,12 +115,14 @@ def one_round(
         Folder in which the clients' vectors are recorded.
     progress : callable, optional
         Called with the round and the configuration.
+    ledger : Ledger, optional
+        Charged before the sum is opened; ε is that of all it holds. One in memory by default.
     """
     domain = choose_domain(config.domain, data)
     presence = data.on(domain)
     n, d = presence.shape
     layers = Architecture(f"presence of {d:,} items", {"items": (d,)})
-    aggregator = Aggregator(config, layers, n, dense=False)
+    aggregator = Aggregator(config, layers, n, dense=False, ledger=ledger)
     start = time.perf_counter()
     cohort = ClientRandomness(config.seed).cohort(
         0, n, aggregator.n_clients, secret=aggregator.sampling.secret

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from experiments import tasks, training_report
 from experiments.cli import app
 from experiments.datasets import ClientSets, HashedCells, PublicList
-from experiments.federated import TrainingConfig
+from experiments.federated import TrainingConfig, run_training
 from experiments.heavy_hitters import hits, one_round, reported
 from experiments.recording import Recording
 from tests.statistics import FALSE_ALARM
@@ -284,3 +284,14 @@ def test_examples_in_place_of_items_are_refused(tmp_path):
     np.savez(path, x=np.zeros((4, 3)), y=np.arange(4), client=np.array(list("aabb")))
     with pytest.raises(ValueError, match="heavy-hitters takes"):
         tasks.get("heavy-hitters").load(path)
+
+
+def test_private_rounds_over_the_same_clients_add_up(tmp_path):
+    """Each is a release of the same people's items: the folder's ledger remembers them all."""
+    config = TrainingConfig(task="heavy-hitters", epsilon=1.0, domain="1024", private_noise=True)
+    first = run_training(config, output=tmp_path)
+    second = run_training(config, output=tmp_path)
+    assert first.epsilon == pytest.approx(1.0, abs=1e-3)
+    assert second.epsilon > 1.3
+    simulated = TrainingConfig(task="heavy-hitters", epsilon=1.0, domain="1024")
+    assert run_training(simulated, output=tmp_path).epsilon == pytest.approx(1.0, abs=1e-3)
