@@ -286,8 +286,9 @@ def test_examples_in_place_of_items_are_refused(tmp_path):
         tasks.get("heavy-hitters").load(path)
 
 
-def test_private_rounds_over_the_same_clients_add_up(tmp_path):
+def test_private_rounds_over_the_same_clients_add_up(tmp_path, sets, monkeypatch):
     """Each is a release of the same people's items: the folder's ledger remembers them all."""
+    monkeypatch.setattr("experiments.federated._load", lambda task, data: sets)
     config = TrainingConfig(task="heavy-hitters", epsilon=1.0, domain="1024", private_noise=True)
     first = run_training(config, output=tmp_path)
     second = run_training(config, output=tmp_path)
