@@ -557,7 +557,9 @@ class _Run:
             self.survivors = np.flatnonzero(included)
             return
         with self.timed("aggregate"):
-            result = self.secagg.aggregate(np.concatenate(kept), dropouts)
+            result = self.secagg.aggregate(
+                np.concatenate(kept), dropouts, context=self.round.config.to_json().encode()
+            )
         self.total, self.survivors = result.total, result.survivors
         self.simulated_masks = result.not_private
 

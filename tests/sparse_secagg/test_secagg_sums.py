@@ -46,7 +46,8 @@ def test_ideal_sum_is_exact(modulus, n, m, seed):
 def test_masked_sum_is_exact(modulus, n, m, neighbors, masks, seed):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, modulus, (n, m))
-    # On a ring one dropped client leaves two shares of each secret, and the ring in one piece.
+    # On a ring one dropped client leaves two shares of each secret, and the ring in one piece; two
+    # of three are more than half.
     dropouts = {str(rng.choice(["advertise", "share", "mask", "unmask"])): [int(rng.integers(n))]}
     secagg = MaskedSecAgg(2, neighbors, masks, modulus, share_threshold=2 if neighbors else None)
     result = secagg.aggregate(rows, dropouts)
