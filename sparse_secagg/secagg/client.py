@@ -278,10 +278,10 @@ def _check_setup(setup: RoundSetup, index: int, message: NDArray[Any], simulatio
         fault = f"threshold={setup.threshold} is not between 2 and {graph.n_clients} clients"
     elif not 2 <= setup.share_threshold <= graph.n_members:
         fault = f"share_threshold={setup.share_threshold} is not between 2 and {graph.n_members}"
-    elif not simulation and 2 * setup.share_threshold <= graph.n_members:
+    elif not simulation and setup.exposes(index):
         fault = (
-            f"share_threshold={setup.share_threshold} is not more than half of the "
-            f"{graph.n_members} members of a neighbourhood: two halves could give both secrets"
+            f"share_threshold={setup.share_threshold} of {graph.n_members} members is so low that "
+            "a server that lies about who dropped could unmask it"
         )
     elif not simulation and setup.key_pair.not_private:
         fault = f"masks={setup.masks!r} hide nothing"

@@ -62,6 +62,12 @@ class MaskGraph:
         inside = row[0] >= 0 and row[-1] < self.n_clients
         return bool(inside and (np.diff(row) > 0).all() and i in row)
 
+    def n_within_two_steps(self, i: int) -> int:
+        """Return how many clients are neighbours of client i's neighbours, others than i."""
+        if self.is_complete:
+            return self.n_clients - 1
+        return len(np.unique(self.members[self.members[i]])) - 1
+
     def own_rank(self, i: int) -> int:
         """Return the place of client i in its own neighbourhood."""
         return int(np.searchsorted(self.members[i], i))

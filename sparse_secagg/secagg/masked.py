@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +22,7 @@ from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.secagg.client import Client
 from sparse_secagg.secagg.dropouts import Dropouts, resolve_dropouts
 from sparse_secagg.secagg.errors import InvalidMessageError
-from sparse_secagg.secagg.graph import MaskGraph, complete_graph, regular_graph
+from sparse_secagg.secagg.graph import complete_graph, regular_graph
 from sparse_secagg.secagg.ideal import check_cohort
 from sparse_secagg.secagg.keys import RoundId, key_pair_type
 from sparse_secagg.secagg.modular import check_messages
@@ -60,7 +60,8 @@ class MaskedSecAgg(BaseEstimator):
     share_threshold : int or None
         Shares that give a secret, and members of a neighbourhood that every client insists on.
         None: the threshold, and at least two thirds of the clients, on the complete graph; four
-        fifths of the neighbourhood on the regular one. Half or less is for seeded masks only.
+        fifths of the neighbourhood on the regular one. Below about 0.62 and 0.73 of it a lying
+        server could unmask a client: such values are for seeded masks only.
     on_invalid : {"raise", "exclude"}
         Whether a client that breaks the protocol ends the round with
         :class:`InvalidMessageError`, or is left out and reported.
@@ -190,24 +191,29 @@ class MaskedSecAgg(BaseEstimator):
             graph = complete_graph(n)
         else:
             graph = regular_graph(n, self.neighbors, rng)
-        share_threshold = self._resolve_share_threshold(threshold, graph)
-        round_id: RoundId = self._session_of_rounds().new_round(number)
-        return RoundSetup(
-            round_id, graph, length, modulus, threshold, share_threshold, self.masks, context
+        key_pair = key_pair_type(self.masks)
+        setup = RoundSetup(
+            RoundId(b"", 0), graph, length, modulus, threshold, graph.n_members, self.masks, context
         )
-
-    def _resolve_share_threshold(self, threshold: int, graph: MaskGraph) -> int:
-        members = graph.n_members
-        if self.share_threshold is None:
-            if graph.is_complete:
-                return max(threshold, math.ceil(members * COMPLETE_SHARE))
-            return math.ceil(members * REGULAR_SHARE)
-        smallest = 2 if key_pair_type(self.masks).not_private else members // 2 + 1
-        if not smallest <= self.share_threshold <= members:
+        setup = replace(setup, share_threshold=self._resolve_share_threshold(setup))
+        if setup.exposes(0) and not key_pair.not_private:
             raise ValueError(
-                f"share_threshold={self.share_threshold} must lie between {smallest} and the "
-                f"{members} members of a neighbourhood. Two halves of them could give a lying "
-                "server both secrets of a client, so half or less is for masks='seeded'."
+                f"share_threshold={setup.share_threshold} of {graph.n_members} members of a "
+                "neighbourhood: a server that lies about who dropped could unmask a client. Leave "
+                "it out, raise it, or take masks='seeded' for a simulation."
+            )
+        return replace(setup, round_id=self._session_of_rounds().new_round(number))
+
+    def _resolve_share_threshold(self, setup: RoundSetup) -> int:
+        members = setup.graph.n_members
+        if self.share_threshold is None:
+            if setup.graph.is_complete:
+                return max(setup.threshold, math.ceil(members * COMPLETE_SHARE))
+            return math.ceil(members * REGULAR_SHARE)
+        if not 2 <= self.share_threshold <= members:
+            raise ValueError(
+                f"share_threshold={self.share_threshold} is not between 2 and the {members} "
+                "members of a neighbourhood."
             )
         return int(self.share_threshold)
 

@@ -85,6 +85,18 @@ class RoundSetup:
             return max(self.share_threshold, self.threshold)
         return self.share_threshold
 
+    def exposes(self, client: int) -> bool:
+        """Return whether a server's lies alone could take off all masks of this client.
+
+        It takes t shares of the mask key of each of the t − 1 neighbours that the client masked
+        towards. Clients within two steps hold them. Each gives at most h − t, for it believes in no
+        more drop-outs in its neighbourhood of h members, and never gives its own.
+        """
+        t, spare = self.share_threshold, self.graph.n_members - self.share_threshold
+        others = self.graph.n_within_two_steps(client) - (t - 1)
+        available = (t - 1) * min(spare, t - 2) + others * min(spare, t - 1)
+        return available >= t * (t - 1)
+
     def derive(self, secret: bytes, purpose: str, i: int, j: int, size: int = 32) -> bytes:
         """Return the key of ``purpose`` between clients i and j in this round."""
         return derive_key(secret, purpose, self.digest, i, j, size)

@@ -255,9 +255,10 @@ class TestLiesToOneClient:
         """The control: a share threshold just above one half, and the vector is there."""
         setup = default_server(graph).setup
         half = setup.graph.n_members // 2 + 1
-        server = LyingServer(with_share_threshold(setup, half))
-        if graph == "complete":
-            server = LyingServer(dataclasses.replace(server.setup, threshold=half))
+        setup = dataclasses.replace(setup, share_threshold=half, threshold=half)
+        with pytest.raises(ServerFaultError, match=f"share_threshold={half} .*unmask"):
+            LyingServer(setup)
+        server = LyingServer(setup, simulation=True)
         assert np.array_equal(server.isolate([0], present=half), server.rows[0])
 
 
@@ -358,8 +359,8 @@ class TestUnmaskRequests:
 class TestSetups:
     """What a client refuses before it makes a key."""
 
-    @pytest.mark.parametrize("share_threshold", [-1, 0, 1, 2, 6, 13])
-    def test_share_thresholds_of_half_or_less(self, share_threshold):
+    @pytest.mark.parametrize("share_threshold", [-1, 0, 1, 2, 6, 7, 13])
+    def test_share_thresholds_at_which_lies_would_do(self, share_threshold):
         setup = with_share_threshold(default_setup(N), share_threshold)
         with pytest.raises(ServerFaultError, match=f"share_threshold={share_threshold}"):
             Client(0, np.zeros(LENGTH, np.uint64), setup)
@@ -374,6 +375,28 @@ class TestSetups:
         setup = dataclasses.replace(default_setup(N), masks="seeded")
         with pytest.raises(ServerFaultError, match="seeded"):
             Client(0, np.zeros(LENGTH, np.uint64), setup)
+
+    @pytest.mark.parametrize("n", [3, 4, 5, 8, 12, 24])
+    def test_what_is_refused_is_what_can_be_attacked(self, n):
+        """On the complete graph the client's count and the best lies agree on every threshold."""
+        for t in range(2, n + 1):
+            setup = dataclasses.replace(default_setup(n), threshold=2, share_threshold=t)
+            possible = any(is_possible(setup, [0], present) for present in range(t, n + 1))
+            # 2t ≤ n: two halves give both secrets, and no neighbour's key is needed.
+            assert setup.exposes(0) >= (possible or 2 * t <= n)
+            assert setup.exposes(0) <= possible or t == 2
+
+    def test_a_graph_that_spreads_is_refused(self):
+        """Neighbours that have no neighbours in common could all be declared dropped."""
+        n, k = 400, 10
+        steps = np.array([0, 1, -1, 5, -5, 25, -25, 80, -80, 150, -150])
+        members = np.sort((np.arange(n)[:, None] + steps) % n, axis=1)
+        setup = default_setup(n, k)
+        Client(0, np.zeros(LENGTH, np.uint64), setup)
+        spread = dataclasses.replace(setup, graph=MaskGraph(members, np.zeros_like(members)))
+        assert is_possible(spread, [0], spread.share_threshold)
+        with pytest.raises(ServerFaultError, match="unmask"):
+            Client(0, np.zeros(LENGTH, np.uint64), spread)
 
     def test_a_simulation_is_declared_by_the_client_and_says_so(self):
         setup = dataclasses.replace(default_setup(N), masks="seeded", share_threshold=2)

@@ -36,16 +36,16 @@ from sparse_secagg.secagg.messages import (
 from sparse_secagg.secagg.server import Server
 from sparse_secagg.secagg.setup import STAGES, RoundSetup, Session
 
-N, LENGTH, MODULUS, THRESHOLD = 8, 5, 1000, 5
+N, LENGTH, MODULUS, THRESHOLD = 8, 5, 1000, 6
 NOBODY = Dropouts()
 
 
-def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, number=None):
+def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, simulation=False):
     """Return a setup, its server and its clients with random messages."""
     session = Session() if session is None else session
     graph = complete_graph(N) if graph is None else graph
     setup = RoundSetup(
-        session.new_round(number),
+        session.new_round(),
         graph,
         LENGTH,
         modulus,
@@ -53,7 +53,7 @@ def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, n
         min(threshold, graph.n_members),
     )
     rows = np.random.default_rng(0).integers(0, modulus, (graph.n_clients, LENGTH), dtype=np.uint64)
-    clients = {i: Client(i, row, setup) for i, row in enumerate(rows)}
+    clients = {i: Client(i, row, setup, simulation=simulation) for i, row in enumerate(rows)}
     return setup, Server(setup, session), clients, rows
 
 
@@ -81,7 +81,7 @@ class TestDropouts:
         gone = list(range(0, 2 * (N - left), 2)) if left > N // 2 else list(range(N - left))
         secagg = MaskedSecAgg(THRESHOLD, masks=masks, modulus=MODULUS, share_threshold=THRESHOLD)
         if left < THRESHOLD:
-            with pytest.raises(BelowThresholdError, match=f"{stage!r}.*threshold of 5"):
+            with pytest.raises(BelowThresholdError, match=f"{stage!r}.*threshold of 6"):
                 secagg.aggregate(rows, {stage: gone})
             return
         result = secagg.aggregate(rows, {stage: gone})
@@ -92,10 +92,10 @@ class TestDropouts:
     def test_at_all_stages_at_once(self):
         rows = np.random.default_rng(2).integers(0, MODULUS, (N + 4, LENGTH), dtype=np.uint64)
         dropouts = {"advertise": [0, 5], "share": [1, 6], "mask": [2, 7], "unmask": [3]}
-        secagg = MaskedSecAgg(THRESHOLD, masks="seeded", modulus=MODULUS, share_threshold=THRESHOLD)
+        secagg = MaskedSecAgg(5, masks="seeded", modulus=MODULUS, share_threshold=5)
         result = secagg.aggregate(rows, dropouts)
         assert result.survivors.tolist() == [3, 4, 8, 9, 10, 11]
-        ideal = IdealSecAgg(modulus=MODULUS, threshold=THRESHOLD).aggregate(rows, dropouts)
+        ideal = IdealSecAgg(modulus=MODULUS, threshold=5).aggregate(rows, dropouts)
         assert result.total.tolist() == ideal.total.tolist()
 
     def test_a_partial_sum_is_never_there(self):
@@ -137,7 +137,7 @@ class TestDropouts:
         graph = regular_graph(8, 2, np.random.default_rng(0))
         a = 0
         b = next(i for i in range(8) if i not in graph.members[a])
-        setup, server, clients, _ = make_round(graph=graph, threshold=2)
+        setup, server, clients, _ = make_round(graph=graph, threshold=2, simulation=True)
         assert setup.share_threshold == 2
         with pytest.raises(BelowThresholdError, match="fallen apart"):
             run_round(server, clients, Dropouts(mask=(a, b)))
@@ -273,10 +273,10 @@ class TestMisbehaviour:
 
     def test_false_shares_that_leave_fewer_than_the_threshold_end_the_round(self):
         def attack(stage, client, data):
-            return flip(data, 8 * len(data) - 5) if stage == "unmask" and client < 4 else data
+            return flip(data, 8 * len(data) - 5) if stage == "unmask" and client < 3 else data
 
         server, _, _ = self.attacked(attack, "exclude")
-        with pytest.raises(BelowThresholdError, match="4 shares of client 7"):
+        with pytest.raises(BelowThresholdError, match="5 shares of client 7"):
             server.total()
 
     def test_a_dealer_cannot_have_others_thrown_out_by_announcing_false_tags(self):
@@ -285,7 +285,7 @@ class TestMisbehaviour:
         def attack(stage, client, data):
             if (stage, client) != ("share", 6):
                 return data
-            return data[: -TAGS_BYTES * 3] + bytes(TAGS_BYTES * 3)
+            return data[: -TAGS_BYTES * 2] + bytes(TAGS_BYTES * 2)
 
         server, excluded, rows = self.attacked(attack, "raise")
         assert excluded == {}
@@ -418,7 +418,7 @@ class TestServerThatAsksTooMuch:
         setup, clients, _ = self.at_the_last_stage()
         wanted = np.full(N, MASK_KEY, dtype=np.uint8)
         wanted[: THRESHOLD - 1] = SELF_MASK
-        with pytest.raises(BelowThresholdError, match="4 members .* survived"):
+        with pytest.raises(BelowThresholdError, match="5 members .* survived"):
             clients[0].respond(UnmaskRequest(setup.view, 0, wanted).to_bytes())
 
     def test_one_key_for_two_neighbours_is_refused(self):
@@ -557,8 +557,8 @@ class TestRoles:
             ({"neighbors": 1}, "neighbors=1"),
             ({"threshold": 9}, "threshold=9"),
             ({"share_threshold": 9}, "share_threshold=9"),
-            ({"share_threshold": 4}, "share_threshold=4 must lie between 5"),
-            ({"share_threshold": 1, "masks": "seeded"}, "share_threshold=1 must lie between 2"),
+            ({"share_threshold": 5}, "share_threshold=5 .*lies about who dropped"),
+            ({"share_threshold": 1, "masks": "seeded"}, "share_threshold=1 is not between 2"),
             ({"on_invalid": "ignore"}, "on_invalid='ignore'"),
         ],
     )
