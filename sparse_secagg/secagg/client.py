@@ -111,19 +111,23 @@ class Client:
         """Return the next of the four messages, given the server's bytes (None for the first)."""
         if self._stage >= len(STAGES):
             raise ReuseError(f"client {self.index} has finished its round; make a new Client.")
-        stage, self._stage = self._stage, self._stage + 1
-        if stage == 0:
-            return self._advertise()
-        try:
-            return (self._share, self._mask, self._unmask)[stage - 1](incoming or b"")
-        except ValueError as error:
-            raise ServerFaultError(f"client {self.index} was sent what {error}.") from None
+        # Whoever refuses has left: only an answer leads to the next stage.
+        stage, self._stage = self._stage, len(STAGES)
+        answer = self._advertise() if stage == 0 else self._answer(stage, incoming or b"")
+        self._stage = stage + 1
+        return answer
 
     def __repr__(self) -> str:
         return f"Client({self.index}, stage={self._stage})"
 
     def __getstate__(self) -> Any:
         raise TypeError("a Client holds secrets and is not to be pickled or copied.")
+
+    def _answer(self, stage: int, incoming: bytes) -> Message:
+        try:
+            return (self._share, self._mask, self._unmask)[stage - 1](incoming)
+        except ValueError as error:
+            raise ServerFaultError(f"client {self.index} was sent what {error}.") from None
 
     # -- the four messages ---------------------------------------------------------------------
 

@@ -334,6 +334,28 @@ class TestUnmaskRequests:
         with pytest.raises(ReuseError, match="client 0"):
             server.unmask(0)
 
+    @pytest.mark.parametrize("stage", [1, 2, 3])
+    def test_whoever_refused_once_has_left_the_round(self, stage):
+        """After a key that is none, or lists that lie, the honest messages come too late."""
+        server = default_server("complete")
+        for i in server.clients:
+            server.keys[i] = server.ask(i, AdvertiseKeys)
+        client, honest = server.clients[0], server.peer_keys(0)
+        keys = honest.keys.reshape(-1, 64).copy()
+        keys[1, 32:] = 0
+        lies = [dataclasses.replace(honest, keys=keys).to_bytes(), b"", b""]
+        if stage > 1:
+            server.dealt = {i: server.ask(i, ShareKeys, server.peer_keys(i)) for i in server.keys}
+        if stage > 2:
+            server.forward(0)
+        with pytest.raises(ServerFaultError):
+            client.respond(lies[stage - 1])
+        if stage == 1:
+            server.dealt = {i: server.ask(i, ShareKeys, server.peer_keys(i)) for i in range(1, N)}
+        for late in (lambda: server.forward(0), lambda: server.unmask(0, (), range(N))):
+            with pytest.raises(ReuseError, match="client 0 has finished"):
+                late()
+
     def test_every_flag_of_a_request_is_checked(self):
         """Exhaustive: all 3^5 requests to a client of five, one of whom did not share."""
         for code in range(3**5):
