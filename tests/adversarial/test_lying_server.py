@@ -319,13 +319,32 @@ class TestUnmaskRequests:
         """Forged ciphertexts make members of the list, not members that a client knows."""
         server = default_server("complete")
         server.advertise_and_share()
-        t = server.setup.share_threshold
-        for dealer in range(t - 1, N):
+        self.forge_shares(server, range(server.setup.share_threshold - 1, N))
+        with pytest.raises(BelowThresholdError, match="client 0"):
+            server.forward(0)
+
+    def test_nor_do_they_when_it_comes_to_unmasking(self):
+        """Just enough open; one of these is then said to have dropped, and all others survived."""
+        server = default_server("complete")
+        server.advertise_and_share()
+        self.forge_shares(server, range(server.setup.share_threshold, N))
+        server.forward(0)
+        with pytest.raises(BelowThresholdError, match="client 0 .*survived"):
+            server.unmask(0, dropped=(1,))
+
+    @staticmethod
+    def forge_shares(server, dealers):
+        for dealer in dealers:
             message = server.dealt[dealer]
             forged = dataclasses.replace(message, ciphertexts=message.ciphertexts ^ 1)
             server.dealt[dealer] = forged
-        with pytest.raises(BelowThresholdError, match="client 0"):
-            server.forward(0)
+
+    def test_on_the_complete_graph_the_threshold_counts_too(self):
+        """Eight shares would give a secret, but the round promised eleven survivors."""
+        server = LyingServer(dataclasses.replace(default_setup(N), threshold=11))
+        server.advertise_and_share()
+        with pytest.raises(BelowThresholdError, match="fewer than 11"):
+            server.forward(0, shared=range(10))
 
     def test_a_refused_request_cannot_be_asked_again(self):
         server = at_the_last_stage()
@@ -548,6 +567,20 @@ class TestViews:
         excluded = run_round(Server(setup, Session()), clients, Dropouts(), "exclude")
         assert list(excluded) == [3]
         assert "another view" in excluded[3]
+
+    def test_the_context_is_in_the_keys_of_a_round(self, monkeypatch):
+        seen = []
+
+        def spy(setup, session):
+            seen.append(setup)
+            return Server(setup, session)
+
+        monkeypatch.setattr("sparse_secagg.secagg.masked.Server", spy)
+        secagg = MaskedSecAgg(modulus=4)
+        rows = np.zeros((4, 1), dtype=int)
+        secagg.aggregate(rows)
+        secagg.aggregate(rows, context=b"configuration")
+        assert [setup.context for setup in seen] == [b"", b"configuration"]
 
     def test_the_estimator_binds_its_configuration(self):
         """Every parameter of the round is in the keys of its masks."""

@@ -276,6 +276,19 @@ class TestPolicy:
         with pytest.raises(ValueError, match="max_delta"):
             ClientPolicy(1.0, 2.0)
 
+    def test_limits_are_kept_to_the_last_digit(self, config):
+        for change in ({"delta": 1.001e-3}, {}):
+            limits = {"max_epsilon": 3.0 if change else 1.999, "max_delta": 1e-3}
+            with pytest.raises(RefusedRoundError, match=r"delta=0.001001 exceeds|costs epsilon"):
+                ClientPolicy(**limits).check(altered(config, **change))
+        ClientPolicy(max_epsilon=config.epsilon, max_delta=config.delta).check(config)
+
+    def test_noise_outside_of_the_theorem_is_refused(self, config):
+        """Below a standard deviation of ½ on the grid no curve is proved, so no ε is one."""
+        weak = altered(config, variance=Fraction(1, 5), epsilon=math.inf)
+        with pytest.raises(RefusedRoundError, match="below 0.25"):
+            anything().check(weak)
+
     def test_a_cohort_that_is_claimed_too_large_is_refused(self):
         """A million claimed clients share the noise of a million: each adds next to nothing."""
         config = make_config(n_clients=10**6, mechanism=DiscreteGaussian(epsilon=1.0, n_bits=30))
@@ -433,6 +446,22 @@ class TestEveryChangeOfAConfiguration:
     def test_nan_is_refused(self, config, X, name, value):
         text = forge(json.loads(config.to_json()), (name,), value)
         with pytest.raises(RefusedRoundError, match=f"{name}|not valid"):
+            encode(text, X[0])
+
+    @pytest.mark.parametrize("version", [True, 1.0, "1", 2])
+    def test_version_is_the_number_it_is(self, config, X, version):
+        text = forge(json.loads(config.to_json()), ("version",), version)
+        with pytest.raises(RefusedRoundError, match="version"):
+            encode(text, X[0])
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [(("epsilon",), "2.5000"), (("epsilon",), 2.5), (("mechanism", "variance"), [10**9, 2])],
+    )
+    def test_one_configuration_has_one_text(self, config, X, path, value):
+        """Otherwise clients that agree on the round would not agree on its digest."""
+        text = forge(json.loads(config.to_json()), path, value)
+        with pytest.raises(RefusedRoundError, match="not written as"):
             encode(text, X[0])
 
     def test_noise_that_would_take_forever_is_refused_at_once(self, X):
