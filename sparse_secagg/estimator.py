@@ -650,7 +650,9 @@ class _Run:
             return
         account.open(self.round.config.mechanism.min_survivors)
         with self.timed("aggregate"):
-            result = self.secagg.aggregate(np.concatenate(kept), dropouts)
+            result = self.secagg.aggregate(
+                np.concatenate(kept), dropouts, context=self.round.config.to_json().encode()
+            )
         account.close(len(result.survivors))
         self.total, self.survivors = result.total, result.survivors
         self.simulated_masks = result.not_private

@@ -5,7 +5,9 @@ parameters. A client answers with :func:`client_encode`: clip, sketch, and the m
 message. The server adds messages modulo M and inverts the steps with :func:`server_decode`.
 
 A client trusts no number it is sent: it recomputes ε from the noise it will really add and refuses
-what exceeds its own :class:`ClientPolicy`.
+what exceeds its own :class:`ClientPolicy`. What it answers is *not masked*: a message carries one
+share of the noise, and its own ε (:attr:`RoundConfig.local_epsilon`) is far above the round's.
+Messages are for secure aggregation, or for one process that everybody trusts.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import hashlib
 import json
 import math
 import secrets
+import threading
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -29,12 +33,12 @@ import solvers
 from sparse_secagg import mechanisms
 from sparse_secagg.encoders import BlockEncoder, IdentityEncoder, LinearEncoder, registry
 from sparse_secagg.exceptions import PrivacyWarning
-from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
+from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, rejection
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.rotation import padded_dim
 from sparse_secagg.mechanisms.rounding import clip_rows
 from sparse_secagg.planner import JL_CLIP
-from sparse_secagg.privacy.curves import norm_bound
+from sparse_secagg.privacy.curves import MIN_VARIANCE, norm_bound, sensitivity_factor
 from sparse_secagg.privacy.observers import RoundPrivacy
 from sparse_secagg.public_randomness import resolve_seed, stream_key
 from sparse_secagg.secagg.errors import BelowThresholdError
@@ -55,6 +59,11 @@ __all__ = [
 FORMAT_VERSION = 2
 _MAGIC = b"SSA1"
 _DIGEST_BYTES = 8
+
+#: Noise beyond the largest that calibration aims for, times this, would take a client too long.
+_VARIANCE_SLACK = 100
+#: One check-and-remember of a round at a time, whichever policy it is in.
+_ANSWERING = threading.Lock()
 
 
 class RefusedRoundError(ValueError):
@@ -166,10 +175,10 @@ class RoundConfig:
         """Return the configuration written by :meth:`to_json`; raise if it is not valid."""
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RefusedRoundError(f"the configuration is not JSON: {error}.") from None
-        if not isinstance(document, dict) or document.get("version") != FORMAT_VERSION:
-            version = document.get("version") if isinstance(document, dict) else None
+        version = document.get("version") if isinstance(document, dict) else None
+        if type(version) is not int or version != FORMAT_VERSION:
             raise RefusedRoundError(
                 f"the configuration has version {version}, this software speaks {FORMAT_VERSION}; "
                 "update the older of the two."
@@ -184,14 +193,30 @@ class RoundConfig:
         try:
             parameters = MechanismParameters.from_json(json.dumps(document.pop("mechanism")))
             epsilon = float(document.pop("epsilon"))
-            return cls(mechanism=parameters, epsilon=epsilon, **document)
-        except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
+            config = cls(mechanism=parameters, epsilon=epsilon, **document)
+        except (TypeError, ValueError, KeyError, ArithmeticError) as error:
             raise RefusedRoundError(f"the configuration is not valid: {error}") from None
+        _check_fields(config)
+        if _digest(config._document()) != digest:
+            raise RefusedRoundError("the configuration is not written as this software writes it.")
+        return config
 
     @property
     def digest(self) -> bytes:
         """Eight bytes that name this configuration in every message."""
         return bytes.fromhex(_digest(self._document()))[:_DIGEST_BYTES]
+
+    @property
+    def local_epsilon(self) -> float:
+        """ε, at the round's δ, of one client's message by itself: its own share of noise alone.
+
+        This is what protects the client from whoever sees its bytes, so what is left of the round's
+        ε when secure aggregation fails. Infinite if clients add no noise.
+        """
+        mechanism = _mechanism(self)
+        if _is_noiseless(self.mechanism):
+            return math.inf
+        return mechanism.privacy(1, colluders=0).epsilon("server")
 
     def _document(self) -> dict[str, Any]:
         document = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -206,51 +231,110 @@ class ClientPolicy:
 
     Attributes
     ----------
-    max_epsilon : float
-        Largest ε of a round, at ``max_delta``, that the client agrees to.
-    max_delta : float
-        Largest δ.
+    max_epsilon, max_delta : float
+        Largest ε of a round, with its guaranteed survivors, and largest δ that the client agrees
+        to. There is no default: this is the client's decision.
     dim : int, optional
         The length its vectors have.
     allow_trusted_server : bool
-        Whether to send messages without noise, which central privacy needs.
+        Whether to send messages without noise, which central privacy needs: whoever receives them
+        sees the client's vector.
+    adjacency : {"zero_out", "replace_one"}
+        The neighbours for which the round's ε must hold. "replace_one" refuses a round that
+        accounts for "zero_out" only; "zero_out" takes both, the other being the stronger.
+    max_clients : int or None
+        The largest cohort that the client believes in. A server that claims more clients than there
+        are is sent less noise than it needs. None believes in any.
+    max_local_epsilon : float
+        Largest ε of the client's own bytes (:attr:`RoundConfig.local_epsilon`): what protects it if
+        secure aggregation fails. Infinite by default, for it is large in every distributed round.
     seen_rounds : set of str
-        Rounds taken part in; :meth:`check` adds to it.
+        Rounds taken part in; :meth:`check` adds to it. It lives as long as the policy.
     """
 
-    max_epsilon: float = math.inf
-    max_delta: float = 1.0
+    max_epsilon: float
+    max_delta: float
     dim: int | None = None
-    allow_trusted_server: bool = True
+    allow_trusted_server: bool = False
+    adjacency: str = "zero_out"
+    max_clients: int | None = 10_000
+    max_local_epsilon: float = math.inf
     seen_rounds: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        limits = [("max_epsilon", math.inf), ("max_delta", 1.0), ("max_local_epsilon", math.inf)]
+        for name, largest in limits:
+            value = getattr(self, name)
+            if not (_is_number(value) and 0 < value <= largest):
+                raise ValueError(f"{name}={value!r} must be a number above 0, at most {largest}.")
+        if self.max_clients is not None and not _is_whole(self.max_clients, 1):
+            raise ValueError(
+                f"max_clients={self.max_clients!r} must be a positive integer or None."
+            )
+        sensitivity_factor(self.adjacency)
 
     def check(self, config: RoundConfig) -> None:
         """Raise :class:`RefusedRoundError` unless the round is acceptable; remember it if it is."""
+        _check_fields(config)
+        self._check_limits(config)
+        try:
+            actual = _round(config).epsilon
+        except RefusedRoundError:
+            raise
+        except Exception as error:  # whatever a configuration breaks, it is refused for it
+            raise RefusedRoundError(f"the configuration cannot be used: {error}") from error
+        if not actual <= self.max_epsilon:
+            raise RefusedRoundError(
+                f"the round costs epsilon={actual:.4g}, above this client's limit "
+                f"{self.max_epsilon:.4g}; ask for more noise or more clients."
+            )
+        if self.max_local_epsilon < math.inf:
+            self._check_own_message(config)
+        with _ANSWERING:
+            self._check_new(config)
+            self.seen_rounds.add(config.round_id)
+
+    def _check_own_message(self, config: RoundConfig) -> None:
+        local = config.local_epsilon
+        if not local <= self.max_local_epsilon:
+            raise RefusedRoundError(
+                f"this client's own message would have epsilon={local:.4g}, above its limit "
+                f"max_local_epsilon={self.max_local_epsilon:.4g}."
+            )
+
+    def _check_limits(self, config: RoundConfig) -> None:
+        p = config.mechanism
         if self.dim is not None and config.dim != self.dim:
             raise RefusedRoundError(
                 f"the round is about vectors of length {config.dim}, this client's have {self.dim}."
             )
+        self._check_new(config)
+        if not config.delta <= self.max_delta:
+            raise RefusedRoundError(
+                f"the round's delta={config.delta} exceeds this client's limit {self.max_delta}."
+            )
+        if _is_noiseless(p) and not self.allow_trusted_server:
+            raise RefusedRoundError(
+                "the round asks for messages without noise (a trusted server), which this client "
+                "does not send; use mechanism='ddg' or 'skellam', or allow_trusted_server=True."
+            )
+        if sensitivity_factor(p.adjacency) < sensitivity_factor(self.adjacency):
+            raise RefusedRoundError(
+                f"the round accounts for adjacency={p.adjacency!r}, which is weaker than this "
+                f"client's {self.adjacency!r}."
+            )
+        if self.max_clients is not None and p.n_clients > self.max_clients:
+            raise RefusedRoundError(
+                f"the round claims {p.n_clients} clients, more than this client believes in; if "
+                f"there are that many, raise max_clients={self.max_clients}."
+            )
+
+    def _check_new(self, config: RoundConfig) -> None:
         if config.round_id in self.seen_rounds:
             raise RefusedRoundError(
                 f"round_id={config.round_id!r} was answered before; answering twice would double "
                 "the privacy spent."
             )
-        if config.delta > self.max_delta:
-            raise RefusedRoundError(
-                f"the round's delta={config.delta} exceeds this client's limit {self.max_delta}."
-            )
-        if config.mechanism.mechanism == "central" and not self.allow_trusted_server:
-            raise RefusedRoundError(
-                "the round asks for messages without noise (a trusted server), which this client "
-                "does not send; use mechanism='ddg' or 'skellam'."
-            )
-        actual = _round(config).epsilon
-        if actual > self.max_epsilon:
-            raise RefusedRoundError(
-                f"the round costs epsilon={actual:.4g}, above this client's limit "
-                f"{self.max_epsilon:.4g}; ask for more noise or more clients."
-            )
-        self.seen_rounds.add(config.round_id)
 
 
 class Round:
@@ -377,25 +461,40 @@ def client_encode(
 ) -> bytes:
     """Return one client's message: its sketch, clipped, rounded and noisy, packed at b bits.
 
+    **The bytes are not masked.** They carry this client's share of the noise and nothing more, and
+    whoever sees them alone learns what ``config.local_epsilon`` says, which is far more than the
+    round's ε. They must not leave a trusted process except through secure aggregation, which shows
+    the sum of all messages only.
+
     Parameters
     ----------
     config : RoundConfig, str or bytes
         The round, or its JSON.
     x : array-like of shape (d,)
         The client's vector. With NaN or Inf in it, the client contributes the zero vector.
-    policy : ClientPolicy, optional
-        The client's limits. By default only that the round's claim of ε is true.
+    policy : ClientPolicy
+        The client's limits; without them nothing is sent.
     rng : Randomness, optional
         Private randomness; the operating system's by default.
+
+    Raises
+    ------
+    RefusedRoundError
+        The configuration is not valid, or not acceptable to the policy. Nothing was spent.
     """
+    if policy is None:
+        raise ValueError(
+            "policy=None: a client answers only within limits of its own; pass, for example, "
+            "policy=ClientPolicy(max_epsilon=1.0, max_delta=1e-5)."
+        )
     if not isinstance(config, RoundConfig):
         config = RoundConfig.from_json(config)
     x = np.asarray(x, dtype=np.float64)
     if x.shape != (config.dim,):
-        raise ValueError(
+        raise RefusedRoundError(
             f"x has shape {x.shape}, but the round is about vectors of shape ({config.dim},)."
         )
-    (policy or ClientPolicy()).check(config)
+    policy.check(config)
     message = _round(config).encode(x[None, :], rng)[0]
     return _MAGIC + config.digest + pack(message, config.mechanism.n_bits)
 
@@ -531,28 +630,105 @@ def _mechanism(config: RoundConfig) -> IntegerMechanism:
     return mechanism.set_params(delta=config.delta)
 
 
+def _is_noiseless(parameters: MechanismParameters) -> bool:
+    """Return whether clients send their values as they are."""
+    return parameters.mechanism == "central" or parameters.variance == 0
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether this is a real number, NaN excepted, that a float can hold."""
+    if type(value) is int:
+        return abs(value) < 1 << 1000
+    return type(value) is float and value == value
+
+
+def _is_whole(value: Any, smallest: int, largest: int = (1 << 64) - 1) -> bool:
+    return type(value) is int and smallest <= value <= largest
+
+
+def _check_fields(config: RoundConfig) -> None:
+    """Raise :class:`RefusedRoundError` unless each field has its type and lies in its range."""
+    p = config.mechanism
+    for where, name, valid in [
+        (config, "round_id", lambda v: isinstance(v, str) and 0 < len(v) <= 256),
+        (config, "dim", lambda v: _is_whole(v, 1)),
+        (config, "clip_norm", _is_positive),
+        (config, "encoder", lambda v: isinstance(v, dict)),
+        (config, "encoder_seed", lambda v: _is_whole(v, 0)),
+        (config, "min_survivors", lambda v: v is None or _is_whole(v, 1)),
+        (config, "epsilon", lambda v: _is_number(v) and v > 0),
+        (config, "delta", lambda v: _is_number(v) and 0 < v < 1),
+        (p, "mechanism", lambda v: isinstance(v, str)),
+        (p, "n_clients", lambda v: _is_whole(v, 1, (1 << 32) - 1)),
+        (p, "min_survivors", lambda v: _is_whole(v, 1, p.n_clients)),
+        (p, "colluders", lambda v: _is_whole(v, 0, p.min_survivors - 1)),
+        (p, "dim", lambda v: _is_whole(v, 1)),
+        (p, "padded_dim", lambda v: _is_whole(v, p.dim)),
+        (p, "clip_norm", _is_positive),
+        (p, "gamma", _is_positive),
+        (p, "variance", _is_variance),
+        (p, "n_bits", lambda v: _is_whole(v, 1, 63)),
+        (p, "beta", lambda v: _is_number(v) and 0 <= v < 1),
+        (p, "norm_bound", _is_positive),
+        (p, "squared_bound", lambda v: _is_whole(v, 0, 1 << 126)),
+        (p, "rotation", lambda v: isinstance(v, str)),
+        (p, "seed", lambda v: _is_whole(v, 0)),
+        (p, "adjacency", lambda v: v in ("zero_out", "replace_one")),
+    ]:
+        value = getattr(where, name)
+        if not valid(value):
+            raise RefusedRoundError(
+                f"the configuration has {name}={str(value)[:50]}, out of range."
+            )
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and 1e-100 < value < 1e100
+
+
+def _is_variance(value: Any) -> bool:
+    return isinstance(value, Fraction) and 0 <= value < 1 << 192 and value.denominator <= 1 << 64
+
+
+def _check_noise(mechanism: IntegerMechanism) -> None:
+    """Raise if a client could not draw the noise, or not in reasonable time."""
+    p = mechanism.parameters_
+    if _is_noiseless(p):
+        return
+    slow = p.variance > _VARIANCE_SLACK * mechanism.max_variance
+    if slow or (p.mechanism == "ddg" and not rejection.prepare(p.variance).fits_kernel):
+        raise RefusedRoundError(
+            f"the configuration asks for noise of variance={float(p.variance):.4g} on the grid, "
+            "which takes too long to draw; use a coarser grid."
+        )
+    if p.variance < MIN_VARIANCE:
+        raise RefusedRoundError(
+            f"the configuration asks for noise of variance={float(p.variance):.4g} on the grid; "
+            f"below {MIN_VARIANCE} nothing is known about its sum. Use a finer grid."
+        )
+
+
 def _check_claim(config: RoundConfig) -> float:
     """Return the ε that the parameters really give; raise if they contradict each other."""
+    _check_fields(config)
     p = config.mechanism
     problems = []
-    if p.gamma <= 0 or not math.isfinite(p.gamma) or p.clip_norm <= 0 or p.variance < 0:
-        problems.append("gamma, clip_norm and variance must be positive")
-    elif p.norm_bound < norm_bound(p.clip_norm / p.gamma, p.padded_dim, p.beta) * (1 - 1e-12):
+    if p.norm_bound < norm_bound(p.clip_norm / p.gamma, p.padded_dim, p.beta) * (1 - 1e-12):
         problems.append("norm_bound is below the norm that rounding reaches")
     if p.squared_bound > p.norm_bound**2 * (1 + 1e-12):
         problems.append("squared_bound exceeds the square of norm_bound")
-    if not 1 <= p.min_survivors <= p.n_clients or not 1 <= p.n_bits <= 63:
-        problems.append("min_survivors or n_bits is out of range")
-    if not 0 <= p.colluders < p.min_survivors:
-        problems.append("colluders is out of range")
     if config.min_survivors not in (None, p.min_survivors):
         problems.append("min_survivors is not what the noise is sized for")
-    if p.rotation != "none" and padded_dim(p.rotation, p.dim) != p.padded_dim:
+    if (p.mechanism == "central") != (p.rotation == "none"):
+        problems.append("the rotation is none exactly for central noise")
+    elif (p.dim if p.rotation == "none" else padded_dim(p.rotation, p.dim)) != p.padded_dim:
         problems.append("padded_dim does not fit the rotation")
     if problems:
         raise RefusedRoundError(f"the configuration contradicts itself: {'; '.join(problems)}.")
-    actual = _mechanism(config).privacy().epsilon()
-    if actual > config.epsilon * (1 + 1e-9):
+    mechanism = _mechanism(config)
+    _check_noise(mechanism)
+    actual = mechanism.privacy().epsilon()
+    if not actual <= config.epsilon * (1 + 1e-9):
         raise RefusedRoundError(
             f"the round claims epsilon={config.epsilon:.6g}, but its noise gives {actual:.6g}."
         )

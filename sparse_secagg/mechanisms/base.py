@@ -154,6 +154,11 @@ class IntegerMechanism(BaseEstimator):
     # -- calibration --------------------------------------------------------------------------
 
     @property
+    def max_variance(self) -> float:
+        """Largest noise variance on the grid that calibration aims for."""
+        return self._max_variance
+
+    @property
     def not_private(self) -> bool:
         """True for quantisation without noise."""
         return self.noise_multiplier is not None and self.noise_multiplier == 0

@@ -7,8 +7,11 @@ protocol.
 
 from __future__ import annotations
 
+import hashlib
 import numbers
+import struct
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +41,32 @@ class MaskGraph:
     def n_members(self) -> int:
         """The size k + 1 of a neighbourhood."""
         return self.members.shape[1]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everybody is everybody's neighbour."""
+        return self.n_members == self.n_clients
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the neighbourhoods; the complete graph is known by its size."""
+        shape = struct.pack("<QQ", self.n_clients, self.n_members)
+        members = b"" if self.is_complete else self.members.astype("<i8").tobytes()
+        return hashlib.sha256(shape + members).digest()
+
+    def is_neighbourhood(self, i: int) -> bool:
+        """Return whether row i can be one: ascending clients, at least two and i among them."""
+        if not (0 <= i < self.n_clients and self.n_members > 1):
+            return False
+        row = self.members[i]
+        inside = row[0] >= 0 and row[-1] < self.n_clients
+        return bool(inside and (np.diff(row) > 0).all() and i in row)
+
+    def n_within_two_steps(self, i: int) -> int:
+        """Return how many clients are neighbours of client i's neighbours, others than i."""
+        if self.is_complete:
+            return self.n_clients - 1
+        return len(np.unique(self.members[self.members[i]])) - 1
 
     def own_rank(self, i: int) -> int:
         """Return the place of client i in its own neighbourhood."""

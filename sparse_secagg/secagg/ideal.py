@@ -52,7 +52,12 @@ class IdealSecAgg(BaseEstimator):
         self.random_state = random_state
 
     def aggregate(
-        self, messages: Any, dropouts: Any = None, *, cohort: ArrayLike | None = None
+        self,
+        messages: Any,
+        dropouts: Any = None,
+        *,
+        cohort: ArrayLike | None = None,
+        context: bytes = b"",
     ) -> AggregationResult:
         """Return the sum of the messages of the clients that did not drop out.
 
@@ -64,6 +69,8 @@ class IdealSecAgg(BaseEstimator):
             As in :meth:`MaskedSecAgg.aggregate`.
         cohort : array-like of shape (n,), optional
             Names of the clients.
+        context : bytes
+            As in :meth:`MaskedSecAgg.aggregate`. Here there are no keys that it could be part of.
         """
         modulus = check_modulus(self.modulus)
         rows, faults = check_messages(messages, modulus, self.on_invalid)

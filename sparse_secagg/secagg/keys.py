@@ -2,7 +2,8 @@
 
 A pair of clients agrees on a secret, s_ij = agree(secret_i, public_j) = agree(secret_j, public_i).
 Keys are never used as they come: each is HKDF-SHA256 of a secret with an ``info`` that names its
-purpose, session, round and the two clients, so no key serves two purposes, rounds or pairs.
+purpose, the two clients and, by its digest, everything public about the round. So no key serves two
+purposes, rounds or pairs, and two clients that were told different things have no key in common.
 """
 
 from __future__ import annotations
@@ -32,11 +33,6 @@ class RoundId:
 
     session: bytes
     number: int
-
-    def derive(self, secret: bytes, purpose: str, i: int, j: int, size: int = 32) -> bytes:
-        """Return the key of ``purpose`` between clients i and j in this round."""
-        info = purpose.encode() + self.session + struct.pack("<QII", self.number, i, j)
-        return HKDF(SHA256(), size, None, info).derive(secret)
 
 
 class KeyPair(Protocol):
@@ -100,6 +96,12 @@ def key_pair_type(masks: str) -> type[KeyPair]:
     return _KEY_PAIRS[masks]
 
 
+def derive_key(secret: bytes, purpose: str, digest: bytes, i: int, j: int, size: int = 32) -> bytes:
+    """Return the key of ``purpose`` between clients i and j in the round that has this digest."""
+    info = purpose.encode() + digest + struct.pack("<II", i, j)
+    return HKDF(SHA256(), size, None, info).derive(secret)
+
+
 def new_secret() -> bytes:
     """Return 32 bytes from the operating system."""
     return os.urandom(SECRET_BYTES)
@@ -126,12 +128,12 @@ def commitment(seed: bytes) -> bytes:
     return hashlib.blake2b(seed, digest_size=COMMITMENT_BYTES, person=b"self-mask seed").digest()
 
 
-def share_tag(round_id: RoundId, dealer: int, rank: int, kind: int, share: bytes) -> bytes:
+def share_tag(digest: bytes, dealer: int, rank: int, kind: int, share: bytes) -> bytes:
     """Return the fingerprint by which the server recognises a share it is given later.
 
     A share has 256 bits of entropy or more, so the fingerprint does not reveal it.
     """
-    place = struct.pack("<QIIB", round_id.number, dealer, rank, kind)
+    place = struct.pack("<IIB", dealer, rank, kind)
     return hashlib.blake2b(
-        round_id.session + place + share, digest_size=SHARE_TAG_BYTES, person=b"share tag"
+        digest + place + share, digest_size=SHARE_TAG_BYTES, person=b"share tag"
     ).digest()

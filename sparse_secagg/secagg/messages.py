@@ -1,9 +1,10 @@
 """The messages of a round, as dataclasses and as bytes.
 
-Every message starts with its kind, session, round number and client (29 bytes), so none can be
-replayed in another round. Lists follow the receiver's or sender's neighbourhood (public, ascending)
-behind one byte a member. A message that does not parse to the last byte raises ``ValueError``; no
-representation shows a share or a masked vector.
+Every message starts with its kind, the head of the round's digest and the client (29 bytes), so
+none can be replayed in another round or belongs to another view of this one. Lists follow the
+receiver's or sender's neighbourhood (public, ascending) behind one byte a member. A message that
+does not parse to the last byte raises ``ValueError``; no representation shows a share or a masked
+vector.
 """
 
 from __future__ import annotations
@@ -20,9 +21,8 @@ from sparse_secagg.secagg.keys import (
     PUBLIC_BYTES,
     SEAL_BYTES,
     SHARE_TAG_BYTES,
-    RoundId,
 )
-from sparse_secagg.secagg.setup import RoundSetup
+from sparse_secagg.secagg.setup import VIEW_BYTES, RoundSetup
 from sparse_secagg.secagg.shamir import SHARE_BYTES
 from sparse_secagg.secagg.wire import bit_width, pack, packed_size, unpack
 
@@ -33,7 +33,7 @@ CIPHERTEXT_BYTES = 2 * SHARE_BYTES + SEAL_BYTES
 KEYS_BYTES = 2 * PUBLIC_BYTES
 TAGS_BYTES = 2 * SHARE_TAG_BYTES
 
-_HEADER = struct.Struct("<B16sQI")
+_HEADER = struct.Struct(f"<B{VIEW_BYTES}sI")
 Bytes = NDArray[np.uint8]
 
 
@@ -43,24 +43,23 @@ class Message:
 
     kind: ClassVar[int]
 
-    round_id: RoundId = field(repr=False)
+    view: bytes = field(repr=False)
     client: int
 
     def to_bytes(self) -> bytes:
         """Return the message as it goes over the wire."""
-        header = _HEADER.pack(self.kind, self.round_id.session, self.round_id.number, self.client)
-        return header + self._body()
+        return _HEADER.pack(self.kind, self.view, self.client) + self._body()
 
     @classmethod
     def from_bytes(cls, data: bytes, setup: RoundSetup, client: int) -> Self:
         """Return the message that ``client`` sent or receives in the round of ``setup``."""
         if len(data) < _HEADER.size:
             raise ValueError(f"has {len(data)} bytes, fewer than a header")
-        kind, session, number, sender = _HEADER.unpack(data[: _HEADER.size])
+        kind, view, sender = _HEADER.unpack(data[: _HEADER.size])
         if kind != cls.kind:
             raise ValueError(f"is of kind {kind} where {cls.kind} ({cls.__name__}) is expected")
-        if RoundId(session, number) != setup.round_id:
-            raise ValueError("belongs to another session or round")
+        if view != setup.view:
+            raise ValueError("belongs to another session or round, or to another view of this one")
         if sender != client:
             raise ValueError(f"claims to be client {sender}'s")
         return cls._parse(setup, client, data[_HEADER.size :])
@@ -96,7 +95,7 @@ class AdvertiseKeys(Message):
         mask_key, cipher_key, seed_commitment = _cut(
             body, PUBLIC_BYTES, PUBLIC_BYTES, COMMITMENT_BYTES
         )
-        return cls(setup.round_id, client, mask_key, cipher_key, seed_commitment)
+        return cls(setup.view, client, mask_key, cipher_key, seed_commitment)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ class PeerKeys(Message):
     @classmethod
     def _parse(cls, setup: RoundSetup, client: int, body: bytes) -> Self:
         flags, rows = _flagged_rows(body, setup.graph.n_members, KEYS_BYTES, 1)
-        return cls(setup.round_id, client, flags == 1, rows)
+        return cls(setup.view, client, flags == 1, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +146,7 @@ class ShareKeys(Message):
         data = np.frombuffer(body[len(flags) :], dtype=np.uint8)
         ciphertexts = data[: n * CIPHERTEXT_BYTES].reshape(n, CIPHERTEXT_BYTES)
         tags = data[n * CIPHERTEXT_BYTES :].reshape(n + 1, TAGS_BYTES)
-        return cls(setup.round_id, client, flags == 1, ciphertexts, tags)
+        return cls(setup.view, client, flags == 1, ciphertexts, tags)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +164,7 @@ class ForwardedShares(Message):
     @classmethod
     def _parse(cls, setup: RoundSetup, client: int, body: bytes) -> Self:
         flags, rows = _flagged_rows(body, setup.graph.n_members, CIPHERTEXT_BYTES, 1)
-        return cls(setup.round_id, client, flags == 1, rows)
+        return cls(setup.view, client, flags == 1, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,7 +201,7 @@ class MaskedInput(Message):
         values = unpack(body[4 + 4 * n_complaints :], bits, setup.length)
         if values.size and int(values.max()) >= setup.modulus:
             raise ValueError(f"has values outside [0, {setup.modulus})")
-        return cls(setup.round_id, client, values, setup.modulus, complaints)
+        return cls(setup.view, client, values, setup.modulus, complaints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +218,7 @@ class UnmaskRequest(Message):
     @classmethod
     def _parse(cls, setup: RoundSetup, client: int, body: bytes) -> Self:
         flags, _ = _flagged_rows(body, setup.graph.n_members, 0, MASK_KEY)
-        return cls(setup.round_id, client, flags)
+        return cls(setup.view, client, flags)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +236,7 @@ class UnmaskShares(Message):
     @classmethod
     def _parse(cls, setup: RoundSetup, client: int, body: bytes) -> Self:
         flags, rows = _flagged_rows(body, setup.graph.n_members, SHARE_BYTES, MASK_KEY)
-        return cls(setup.round_id, client, flags, rows)
+        return cls(setup.view, client, flags, rows)
 
 
 def _cut(body: bytes, *sizes: int) -> list[bytes]:

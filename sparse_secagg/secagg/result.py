@@ -26,7 +26,8 @@ class AggregationResult:
     excluded : dict
         Clients (rows) that were left out for an invalid message, and why.
     complaints : tuple of (dealer, recipient)
-        Shares that did not open at their recipient; the dealer stays in the sum.
+        Shares that did not open at their recipient, or that it revealed otherwise than the dealer
+        announced. One of the two is at fault; both stay in the sum.
     not_private : bool
         True if the keys were simulated: whoever saw the messages could unmask them.
     """

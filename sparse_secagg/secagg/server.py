@@ -50,7 +50,8 @@ class Server:
     alive : ndarray of bool, shape (n,)
         Clients that sent every message up to the last closed stage.
     complaints : list of (dealer, recipient)
-        Shares that their recipient could not open.
+        Shares that their recipient could not open, or revealed otherwise than the dealer announced
+        them. One of the two is at fault; which, the server cannot know.
     """
 
     def __init__(self, setup: RoundSetup, session: Session) -> None:
@@ -118,16 +119,16 @@ class Server:
 
     def message_for(self, client: int) -> Message:
         """Return what client is sent before the current stage's message."""
-        graph, round_id = self.setup.graph, self.setup.round_id
+        graph, view = self.setup.graph, self.setup.view
         members, rank = graph.members[client], graph.rank[client]
         if self.stage == "unmask":
-            return UnmaskRequest(round_id, client, self._wanted[members])
+            return UnmaskRequest(view, client, self._wanted[members])
         present = self.alive[members] & (members != client)
         if self.stage == "share":
-            return PeerKeys(round_id, client, present, self._public[members[present]])
+            return PeerKeys(view, client, present, self._public[members[present]])
         if self.stage == "mask":
             ciphertexts = self._ciphertexts[members[present], rank[present]]
-            return ForwardedShares(round_id, client, present, ciphertexts)
+            return ForwardedShares(view, client, present, ciphertexts)
         raise RuntimeError(f"the server sends nothing before stage {self.stage!r}")
 
     @property
@@ -203,19 +204,21 @@ class Server:
         given = message.given != NOTHING
         if (message.given[given] != self._wanted[members[given]]).any():
             raise ValueError("holds shares it was not asked for")
-        dealers, places = members[given], rank[given]
-        tags = self._tags[dealers, places]
-        for dealer, place, share, tag in zip(
-            dealers.tolist(), places.tolist(), message.shares, tags
+        for dealer, place, share in zip(
+            members[given].tolist(), rank[given].tolist(), message.shares
         ):
-            kind = int(self._wanted[dealer])
-            expected = tag.tobytes()[(kind - 1) * TAGS_BYTES // 2 : kind * TAGS_BYTES // 2]
-            if share_tag(self.setup.round_id, dealer, place, kind, share.tobytes()) != expected:
-                raise ValueError(
-                    f"holds a share of client {dealer} that is not the one it was dealt"
-                )
-        self._shares[dealers, places] = message.shares
-        self._has_share[dealers, places] = True
+            if self._is_share(dealer, place, share.tobytes()):
+                self._shares[dealer, place] = share
+                self._has_share[dealer, place] = True
+            else:
+                self.complaints.append((dealer, sender))
+
+    def _is_share(self, dealer: int, place: int, share: bytes) -> bool:
+        """Return whether this is the share that the dealer announced for the place."""
+        kind = int(self._wanted[dealer])
+        tags = self._tags[dealer, place].tobytes()
+        expected = tags[(kind - 1) * TAGS_BYTES // 2 : kind * TAGS_BYTES // 2]
+        return share_tag(self.setup.digest, dealer, place, kind, share) == expected
 
     # -- recovery ------------------------------------------------------------------------------
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import numbers
 import os
+import struct
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sparse_secagg.secagg.errors import ReuseError
 from sparse_secagg.secagg.graph import MaskGraph
-from sparse_secagg.secagg.keys import KeyPair, RoundId, key_pair_type
+from sparse_secagg.secagg.keys import KeyPair, RoundId, derive_key, key_pair_type
 
 #: The four messages of a client, in order. A client may drop out before each of them.
 STAGES = ("advertise", "share", "mask", "unmask")
+
+#: Bytes of the digest at the head of every message.
+VIEW_BYTES = 24
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class RoundSetup:
         Shares that give a secret: the threshold on the complete graph.
     masks : str
         Name of the key agreement.
+    context : bytes
+        What else the clients must agree on for their masks to cancel: the round's configuration.
     """
 
     round_id: RoundId
@@ -42,6 +50,56 @@ class RoundSetup:
     threshold: int
     share_threshold: int
     masks: str = "x25519"
+    context: bytes = field(default=b"", repr=False)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of everything above. It is in every key, so other views make other masks."""
+        parts = (
+            b"sparse_secagg round",
+            self.round_id.session,
+            self.round_id.number,
+            self.graph.digest,
+            self.length,
+            self.modulus,
+            self.threshold,
+            self.share_threshold,
+            self.masks.encode(),
+            self.context,
+        )
+        hasher = hashlib.sha256()
+        for part in parts:
+            data = part if isinstance(part, bytes) else str(part).encode()
+            hasher.update(struct.pack("<Q", len(data)) + data)
+        return hasher.digest()
+
+    @property
+    def view(self) -> bytes:
+        """The head of the digest, by which messages name the round as their party sees it."""
+        return self.digest[:VIEW_BYTES]
+
+    @property
+    def least_members(self) -> int:
+        """Members of its neighbourhood, itself included, that a client insists on."""
+        if self.graph.is_complete:
+            return max(self.share_threshold, self.threshold)
+        return self.share_threshold
+
+    def exposes(self, client: int) -> bool:
+        """Return whether a server's lies alone could take off all masks of this client.
+
+        It takes t shares of the mask key of each of the t − 1 neighbours that the client masked
+        towards. Clients within two steps hold them. Each gives at most h − t, for it believes in no
+        more drop-outs in its neighbourhood of h members, and never gives its own.
+        """
+        t, spare = self.share_threshold, self.graph.n_members - self.share_threshold
+        others = self.graph.n_within_two_steps(client) - (t - 1)
+        available = (t - 1) * min(spare, t - 2) + others * min(spare, t - 1)
+        return available >= t * (t - 1)
+
+    def derive(self, secret: bytes, purpose: str, i: int, j: int, size: int = 32) -> bytes:
+        """Return the key of ``purpose`` between clients i and j in this round."""
+        return derive_key(secret, purpose, self.digest, i, j, size)
 
     @property
     def key_pair(self) -> type[KeyPair]:

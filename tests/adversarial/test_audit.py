@@ -5,7 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sparse_secagg import IdentityEncoder, MaskedSecAgg, RoundConfig, client_encode, server_decode
+from sparse_secagg import (
+    ClientPolicy,
+    IdentityEncoder,
+    MaskedSecAgg,
+    RoundConfig,
+    client_encode,
+    server_decode,
+)
 from sparse_secagg.mechanisms import DiscreteGaussian, SimulationRandomness, Skellam
 from sparse_secagg.mechanisms.base import centre
 from sparse_secagg.mechanisms.rotation import Rotation
@@ -72,6 +79,12 @@ def test_a_forgotten_clip_is_caught():
     assert attack(mechanism, 5_000, seed=40) > claim
 
 
+def message(config, row, rng):
+    """What a client sends that agrees to everything."""
+    policy = ClientPolicy(max_epsilon=np.inf, max_delta=1.0)
+    return unpack_message(config, client_encode(config, row, policy=policy, rng=rng))
+
+
 class TestWholeProtocol:
     """The same attack on real messages: bytes from clients, masked sums, the server's decoder."""
 
@@ -97,10 +110,7 @@ class TestWholeProtocol:
             secagg = MaskedSecAgg(threshold=2, masks="seeded", modulus=config.mechanism.modulus)
             for trial in range(trials):
                 streams = SimulationRandomness(50 + number, (trial,)).spawn(N_CLIENTS)
-                messages = [
-                    unpack_message(config, client_encode(config, row, rng=rng))
-                    for row, rng in zip(x, streams)
-                ]
+                messages = [message(config, row, rng) for row, rng in zip(x, streams)]
                 result = secagg.aggregate(np.array(messages))
                 mean = server_decode(config, result.total, result.n_survivors)
                 seen[world][trial] = N_CLIENTS * mean[0]

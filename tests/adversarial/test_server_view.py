@@ -19,7 +19,7 @@ from sklearn.naive_bayes import CategoricalNB
 from sparse_secagg.secagg import Dropouts, client, masks, server
 from sparse_secagg.secagg.client import Client, ClientSecrets, self_mask_key
 from sparse_secagg.secagg.graph import complete_graph
-from sparse_secagg.secagg.keys import RoundId
+from sparse_secagg.secagg.keys import derive_key
 from sparse_secagg.secagg.masked import run_round
 from sparse_secagg.secagg.masks import KeyStream, add_modulo, mask
 from sparse_secagg.secagg.messages import MaskedInput
@@ -33,7 +33,7 @@ NOBODY = Dropouts()
 def play(rows, modulus, session, secrets=None, dropouts=NOBODY):
     """Run one round and return setup, server and every message the server received."""
     n, length = rows.shape
-    setup = RoundSetup(session.new_round(), complete_graph(n), length, modulus, 2, 2)
+    setup = RoundSetup(session.new_round(), complete_graph(n), length, modulus, 2, n // 2 + 1)
     received = {}
 
     def record(stage, i, data):
@@ -155,12 +155,11 @@ def break_seed(monkeypatch):
 
 def break_rounds(monkeypatch):
     """Clients keep their keys, the derivation forgets the round, and the session looks away."""
-    derive = RoundId.derive
     monkeypatch.setattr(
-        RoundId,
+        RoundSetup,
         "derive",
-        lambda self, secret, purpose, i, j, size=32: derive(
-            RoundId(bytes(16), 0), secret, purpose, i, j, size
+        lambda self, secret, purpose, i, j, size=32: derive_key(
+            secret, purpose, bytes(32), i, j, size
         ),
     )
     monkeypatch.setattr(Session, "claim_keys", lambda self, keys: True)

@@ -1,11 +1,15 @@
 """A round between parties that share nothing but bytes."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
@@ -13,6 +17,7 @@ import pytest
 
 from sparse_secagg import (
     BlockEncoder,
+    CentralGaussian,
     ClientPolicy,
     CountSketchEncoder,
     DiscreteGaussian,
@@ -28,17 +33,19 @@ from sparse_secagg import (
     client_encode,
     server_decode,
 )
+from sparse_secagg.accounting import DEFAULT_ORDERS, INTEGER_ORDERS, gaussian_rdp, rdp_to_dp
 from sparse_secagg.encoders import registry
 from sparse_secagg.mechanisms import SimulationRandomness
+from sparse_secagg.rounds import _digest, unpack_message
 from sparse_secagg.secagg import BelowThresholdError
 
 D, N = 300, 40
 
 
-def make_config(encoder=None, mechanism=None, **parameters):
+def make_config(encoder=None, mechanism=None, n_clients=N, **parameters):
     return RoundConfig.create(
         dim=D,
-        n_clients=N,
+        n_clients=n_clients,
         encoder=encoder or CountSketchEncoder(compression=5),
         mechanism=mechanism or DiscreteGaussian(epsilon=2.0, n_bits=20),
         random_state=0,
@@ -54,6 +61,15 @@ def config():
 @pytest.fixture(scope="module")
 def X():
     return np.random.default_rng(0).standard_normal((N, D)) / 30
+
+
+def anything():
+    """The policy of a client that takes part in every round that is what it says."""
+    return ClientPolicy(max_epsilon=math.inf, max_delta=1.0)
+
+
+def encode(config, x, rng=None):
+    return client_encode(config, x, policy=anything(), rng=rng)
 
 
 def altered(config, **changes):
@@ -108,8 +124,6 @@ class TestConfig:
         ],
     )
     def test_outdated_or_malformed_configs_are_refused(self, config, change, message):
-        from sparse_secagg.rounds import _digest
-
         document = {**json.loads(config.to_json()), **change}
         del document["digest"]
         document["digest"] = _digest(document)
@@ -142,7 +156,7 @@ class TestConfig:
 class TestClient:
     def test_mean_is_recovered_within_the_noise(self, config, X):
         streams = SimulationRandomness(8).spawn(N)
-        messages = [client_encode(config, x, rng=rng) for x, rng in zip(X, streams)]
+        messages = [encode(config, x, rng) for x, rng in zip(X, streams)]
         total, survivors = aggregate(config, messages)
         assert survivors == list(range(N))
         estimate = server_decode(config, total, survivors)
@@ -154,7 +168,7 @@ class TestClient:
         assert np.sum((estimate - expected) ** 2) < 2 * D * std**2
 
     def test_message_is_packed_at_b_bits(self, config, X):
-        size = len(client_encode(config, X[0]))
+        size = len(encode(config, X[0]))
         assert size == 12 + math.ceil(config.mechanism.bits_per_client / 8)
 
     @pytest.mark.parametrize(
@@ -186,20 +200,43 @@ class TestClient:
         assert not policy.seen_rounds
 
     def test_a_round_is_answered_once(self, config, X):
-        policy = ClientPolicy()
+        policy = anything()
         client_encode(config, X[0], policy=policy)
         with pytest.raises(RefusedRoundError, match="answered before"):
             client_encode(config, X[0], policy=policy)
 
-    def test_a_trusted_server_can_be_refused(self, X):
-        from sparse_secagg import CentralGaussian
+    def test_the_look_and_the_note_are_one_step(self, config):
+        """A second thread that comes between them finds the round answered."""
+        policy = anything()
 
-        central = make_config(mechanism=CentralGaussian(epsilon=2.0))
+        class Slow(set):
+            def add(self, item):
+                time.sleep(0.1)
+                super().add(item)
+
+        policy.seen_rounds = Slow()
+        with ThreadPoolExecutor(2) as pool:
+            results = [pool.submit(policy.check, config) for _ in range(2)]
+        assert {type(result.exception()) for result in results} == {type(None), RefusedRoundError}
+
+    @pytest.mark.parametrize(
+        "mechanism",
+        [CentralGaussian(epsilon=2.0), DiscreteGaussian(noise_multiplier=0.0, n_bits=20)],
+        ids=["central", "no noise"],
+    )
+    def test_messages_without_noise_take_the_clients_word(self, X, mechanism):
+        config = make_config(mechanism=mechanism)
         with pytest.raises(RefusedRoundError, match="without noise"):
-            client_encode(central, X[0], policy=ClientPolicy(allow_trusted_server=False))
+            client_encode(config, X[0], policy=anything())
+        trusting = ClientPolicy(math.inf, 1.0, allow_trusted_server=True)
+        assert client_encode(config, X[0], policy=trusting)
+
+    def test_nothing_is_sent_without_a_policy(self, config, X):
+        with pytest.raises(ValueError, match="policy=None.*ClientPolicy"):
+            client_encode(config, X[0])
 
     def test_wrong_length_costs_nothing(self, config, X):
-        policy = ClientPolicy()
+        policy = anything()
         with pytest.raises(ValueError, match=r"shape \(299,\).*\(300,\)"):
             client_encode(config, X[0, 1:], policy=policy)
         assert not policy.seen_rounds
@@ -208,16 +245,242 @@ class TestClient:
     def test_nan_contributes_exactly_the_zero_vector(self, config, X, bad):
         broken = X[0].copy()
         broken[7] = bad
-        messages = [
-            client_encode(config, x, rng=SimulationRandomness(1)) for x in (broken, np.zeros(D))
-        ]
+        messages = [encode(config, x, SimulationRandomness(1)) for x in (broken, np.zeros(D))]
         assert messages[0] == messages[1]
+
+
+class TestPolicy:
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {},
+            {"max_epsilon": 1.0},
+            {"max_delta": 1e-5},
+        ],
+    )
+    def test_the_limits_are_the_clients_to_set(self, parameters):
+        with pytest.raises(TypeError, match="max_"):
+            ClientPolicy(**parameters)
+
+    @pytest.mark.parametrize("bad", [math.nan, -1.0, 0, "1", None, True])
+    @pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "max_local_epsilon"])
+    def test_limits_that_limit_nothing_are_refused(self, name, bad):
+        with pytest.raises(ValueError, match=name):
+            ClientPolicy(**{"max_epsilon": 1.0, "max_delta": 1e-5, name: bad})
+
+    def test_other_parameters_are_checked(self):
+        for bad in (0, -1, 2.0, math.nan):
+            with pytest.raises(ValueError, match="max_clients"):
+                ClientPolicy(1.0, 1e-5, max_clients=bad)
+        with pytest.raises(ValueError, match="adjacency"):
+            ClientPolicy(1.0, 1e-5, adjacency="none")
+        with pytest.raises(ValueError, match="max_delta"):
+            ClientPolicy(1.0, 2.0)
+
+    def test_limits_are_kept_to_the_last_digit(self, config):
+        for change in ({"delta": 1.001e-3}, {}):
+            limits = {"max_epsilon": 3.0 if change else 1.999, "max_delta": 1e-3}
+            with pytest.raises(RefusedRoundError, match=r"delta=0.001001 exceeds|costs epsilon"):
+                ClientPolicy(**limits).check(altered(config, **change))
+        ClientPolicy(max_epsilon=config.epsilon, max_delta=config.delta).check(config)
+
+    def test_noise_outside_of_the_theorem_is_refused(self, config):
+        """Below a standard deviation of ½ on the grid no curve is proved, so no ε is one."""
+        weak = altered(config, variance=Fraction(1, 5), epsilon=math.inf)
+        with pytest.raises(RefusedRoundError, match="below 0.25"):
+            anything().check(weak)
+
+    def test_a_cohort_that_is_claimed_too_large_is_refused(self):
+        """A million claimed clients share the noise of a million: each adds next to nothing."""
+        config = make_config(n_clients=10**6, mechanism=DiscreteGaussian(epsilon=1.0, n_bits=30))
+        policy = ClientPolicy(max_epsilon=2.0, max_delta=1e-3)
+        with pytest.raises(RefusedRoundError, match="claims 1000000 clients.*max_clients=10000"):
+            policy.check(config)
+        ClientPolicy(2.0, 1e-3, max_clients=None).check(config)
+        ClientPolicy(2.0, 1e-3, max_clients=10**6).check(config)
+
+    @pytest.mark.parametrize(
+        ("wanted", "offered", "accepted"),
+        [
+            ("zero_out", "zero_out", True),
+            ("zero_out", "replace_one", True),
+            ("replace_one", "replace_one", True),
+            ("replace_one", "zero_out", False),
+        ],
+    )
+    def test_the_client_chooses_the_adjacency(self, wanted, offered, accepted):
+        mechanism = DiscreteGaussian(epsilon=2.0, n_bits=22, adjacency=offered)
+        policy = ClientPolicy(3.0, 1e-3, adjacency=wanted)
+        if accepted:
+            policy.check(make_config(mechanism=mechanism))
+        else:
+            with pytest.raises(RefusedRoundError, match="weaker"):
+                policy.check(make_config(mechanism=mechanism))
+
+    @pytest.mark.parametrize("mechanism", [DiscreteGaussian, Skellam])
+    def test_local_epsilon_is_that_of_one_share_of_noise(self, mechanism):
+        """Noise of 1 where the round has 40: about the Gaussian's ε at 1/√40 of its multiplier."""
+        config = make_config(mechanism=mechanism(epsilon=2.0, n_bits=24))
+        p = config.mechanism
+        z = math.sqrt(float(p.variance)) / p.norm_bound
+        orders = INTEGER_ORDERS if mechanism is Skellam else DEFAULT_ORDERS
+        gaussian = rdp_to_dp(orders, gaussian_rdp(orders, z), config.delta)
+        assert config.local_epsilon == pytest.approx(gaussian, rel=0.02)
+        assert config.local_epsilon > 8 * config.epsilon
+        ClientPolicy(3.0, 1e-3, max_local_epsilon=1.01 * config.local_epsilon).check(config)
+        with pytest.raises(RefusedRoundError, match="own message"):
+            ClientPolicy(3.0, 1e-3, max_local_epsilon=0.99 * config.local_epsilon).check(config)
+
+    def test_local_epsilon_without_noise_is_infinite(self):
+        for mechanism in (CentralGaussian(), DiscreteGaussian(noise_multiplier=0.0, n_bits=20)):
+            assert make_config(mechanism=mechanism).local_epsilon == math.inf
+
+
+def forge(document, path, value):
+    """Return the JSON with one entry changed and a digest that fits."""
+    document = json.loads(json.dumps(document))
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    document.pop("digest")
+    return json.dumps({**document, "digest": _digest(document)})
+
+
+def paths(document, prefix=()):
+    """Return the places of all entries of nested dictionaries, the dictionaries among them."""
+    found = []
+    for key, value in document.items():
+        found.append((*prefix, key))
+        if isinstance(value, dict):
+            found += paths(value, (*prefix, key))
+    return [path for path in found if path != ("digest",)]
+
+
+NUMBERS = [math.nan, math.inf, -math.inf, -1, 0, 1, 2, 3, -0.5, 0.5, 1.5, 1e-300, 1e300, 5e-324]
+NUMBERS += [1e9, 1e15, 10**9, 10**15, 10**18, 2**63, 2**64, 10**30, 10**400]
+STRINGS = ["", "nan", "inf", "-1", "1", "1e400", "x" * 1000, "ddg", "skellam", "central", "none"]
+STRINGS += ["dft", "hadamard", "zero_out", "replace_one", "blocks", "identity", "gaussian"]
+OTHERS = [None, True, False, [], [1], [1, 0], [0, 1], [-1, 1], [1, 2, 3], ["1", 2], [0.5, 1]]
+OTHERS += [[10**15, 1], [10**40, 1], [1, 10**18], [10**18, 10**18 - 1], [math.nan, 1], [[1], [2]]]
+OTHERS += [{}, {"name": "identity"}, {"name": "gaussian"}, {"name": []}, {"a": [0, 10]}]
+
+
+def changes_of(value):
+    """Return the values to try in place of one."""
+    near = []
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        near = [value + 1, value - 1, 2 * value, value / 2, -value, value * (1 + 1e-6), str(value)]
+    if isinstance(value, list):
+        near = [[2 * value[0], value[1]], [value[0], 2 * value[1]], [float(v) for v in value]]
+    return [*NUMBERS, *STRINGS, *OTHERS, *near]
+
+
+def entry(document, path):
+    for key in path:
+        document = document[key]
+    return document
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    def stop(*_):
+        raise TimeoutError(f"took longer than {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+CONFIGS = {
+    "ddg, count sketch": (CountSketchEncoder(compression=5), DiscreteGaussian),
+    "skellam, hadamard": (HadamardEncoder(compression=5), Skellam),
+    "ddg, gaussian": (GaussianEncoder(n_components=60), DiscreteGaussian),
+    "central": (IdentityEncoder(), CentralGaussian),
+    "ddg, blocks": (
+        BlockEncoder(
+            {"a": slice(0, 200), "b": slice(200, D)},
+            encoder={"a": HadamardEncoder(), "b": IdentityEncoder()},
+            clip_shares={"a": 0.6, "b": 0.8},
+        ),
+        DiscreteGaussian,
+    ),
+}
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs alarms")
+class TestEveryChangeOfAConfiguration:
+    @pytest.mark.parametrize("trusting", [False, True], ids=["careful", "trusting"])
+    @pytest.mark.parametrize("kind", CONFIGS)
+    def test_is_a_round_or_is_refused(self, kind, trusting, X):
+        """Nothing else is raised, nothing hangs, and what is sent is what the server expects."""
+        encoder, mechanism = CONFIGS[kind]
+        config = make_config(encoder, mechanism(epsilon=2.0, n_bits=20))
+        document = json.loads(config.to_json())
+        sent = refused = 0
+        for path in paths(document):
+            for value in changes_of(entry(document, path)):
+                text = forge(document, path, value)
+                policy = ClientPolicy(3.0, 1e-3, allow_trusted_server=True)
+                if trusting:
+                    policy = ClientPolicy(
+                        math.inf, 1.0, allow_trusted_server=True, max_clients=None
+                    )
+                try:
+                    with time_limit(10):
+                        message = client_encode(text, X[0], policy=policy)
+                except RefusedRoundError:
+                    refused += 1
+                    continue
+                except Exception as error:
+                    raise AssertionError(f"{path} = {str(value)[:50]}") from error
+                sent += 1
+                unpack_message(RoundConfig.from_json(text), message)
+        assert refused > 10 * sent > 0
+
+    @pytest.mark.parametrize("name", ["epsilon", "delta", "clip_norm", "dim", "encoder_seed"])
+    @pytest.mark.parametrize("value", ["nan", math.nan])
+    def test_nan_is_refused(self, config, X, name, value):
+        text = forge(json.loads(config.to_json()), (name,), value)
+        with pytest.raises(RefusedRoundError, match=f"{name}|not valid"):
+            encode(text, X[0])
+
+    @pytest.mark.parametrize("version", [True, 1.0, "1", 2])
+    def test_version_is_the_number_it_is(self, config, X, version):
+        text = forge(json.loads(config.to_json()), ("version",), version)
+        with pytest.raises(RefusedRoundError, match="version"):
+            encode(text, X[0])
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [(("epsilon",), "2.5000"), (("epsilon",), 2.5), (("mechanism", "variance"), [10**9, 2])],
+    )
+    def test_one_configuration_has_one_text(self, config, X, path, value):
+        """Otherwise clients that agree on the round would not agree on its digest."""
+        text = forge(json.loads(config.to_json()), path, value)
+        with pytest.raises(RefusedRoundError, match="not written as"):
+            encode(text, X[0])
+
+    def test_noise_that_would_take_forever_is_refused_at_once(self, X):
+        config = make_config(mechanism=Skellam(epsilon=2.0, n_bits=20))
+        for variance in (10**15, 10**30):
+            text = forge(json.loads(config.to_json()), ("mechanism", "variance"), [variance, 1])
+            with time_limit(5), pytest.raises(RefusedRoundError, match="too long"):
+                encode(text, X[0])
+
+    def test_deeply_nested_json_is_refused(self):
+        with pytest.raises(RefusedRoundError, match="not JSON"):
+            RoundConfig.from_json("[" * 100_000)
 
 
 class TestAggregate:
     def test_malformed_messages_are_named_or_left_out(self, config, X):
-        good = [client_encode(config, x) for x in X[:4]]
-        other = client_encode(make_config(), X[0])
+        good = [encode(config, x) for x in X[:4]]
+        other = encode(make_config(), X[0])
         bad = {1: good[1][:-1], 2: other, 3: b"XXXX" + good[3][4:]}
         messages = [bad.get(i, message) for i, message in enumerate(good)]
         with pytest.raises(ValueError, match="message 1: has .* bytes"):
@@ -232,9 +495,8 @@ class TestAggregate:
 CLIENT = """
 import sys
 import numpy as np
-from sparse_secagg import client_encode
+from sparse_secagg import ClientPolicy, client_encode
 from sparse_secagg.mechanisms import SimulationRandomness
-from sparse_secagg.secagg import BelowThresholdError
 
 seed, first, last, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 config = open(f"{folder}/config.json").read()
@@ -242,7 +504,9 @@ for i in range(first, last):
     rng = SimulationRandomness(seed)
     rng.spawn(i)  # the streams of the clients before
     x = np.load(f"{folder}/X.npy")[i]
-    open(f"{folder}/{i}.message", "wb").write(client_encode(config, x, rng=rng))
+    policy = ClientPolicy(max_epsilon=2.0, max_delta=1e-5)
+    message = client_encode(config, x, policy=policy, rng=rng)
+    open(f"{folder}/{i}.message", "wb").write(message)
 """
 
 SERVER = """
@@ -314,7 +578,7 @@ def test_a_killed_client_is_just_missing(config, X):
     partial = process.stdout.read(4)
     process.kill()
     process.wait()
-    messages = [client_encode(config, x) for x in X[1:]]
+    messages = [encode(config, x) for x in X[1:]]
     total, survivors = aggregate(config, [partial, *messages], on_invalid="exclude")
     assert survivors == list(range(1, N))
     mechanism = DiscreteGaussian(delta=config.delta)

@@ -1,6 +1,7 @@
 """The masked protocol: dropouts and thresholds, misbehaviour, reuse, bytes, what reprs reveal."""
 
 import copy
+import dataclasses
 import itertools
 import pickle
 
@@ -27,6 +28,7 @@ from sparse_secagg.secagg.masked import run_round
 from sparse_secagg.secagg.messages import (
     MASK_KEY,
     SELF_MASK,
+    TAGS_BYTES,
     AdvertiseKeys,
     MaskedInput,
     UnmaskRequest,
@@ -34,16 +36,16 @@ from sparse_secagg.secagg.messages import (
 from sparse_secagg.secagg.server import Server
 from sparse_secagg.secagg.setup import STAGES, RoundSetup, Session
 
-N, LENGTH, MODULUS, THRESHOLD = 8, 5, 1000, 5
+N, LENGTH, MODULUS, THRESHOLD = 8, 5, 1000, 6
 NOBODY = Dropouts()
 
 
-def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, number=None):
+def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, simulation=False):
     """Return a setup, its server and its clients with random messages."""
     session = Session() if session is None else session
     graph = complete_graph(N) if graph is None else graph
     setup = RoundSetup(
-        session.new_round(number),
+        session.new_round(),
         graph,
         LENGTH,
         modulus,
@@ -51,8 +53,17 @@ def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, n
         min(threshold, graph.n_members),
     )
     rows = np.random.default_rng(0).integers(0, modulus, (graph.n_clients, LENGTH), dtype=np.uint64)
-    clients = {i: Client(i, row, setup) for i, row in enumerate(rows)}
+    clients = {i: Client(i, row, setup, simulation=simulation) for i, row in enumerate(rows)}
     return setup, Server(setup, session), clients, rows
+
+
+def run_until(server, clients, stop):
+    """Play honestly until the stage ``stop`` has begun."""
+    for stage in STAGES[: STAGES.index(stop)]:
+        for i, client in clients.items():
+            incoming = None if stage == "advertise" else server.message_for(i).to_bytes()
+            server.receive(i, client.respond(incoming).to_bytes())
+        server.close_stage()
 
 
 def flip(data, bit):
@@ -68,9 +79,9 @@ class TestDropouts:
     def test_abort_below_the_threshold_and_exact_from_it_on(self, stage, left, masks):
         rows = np.random.default_rng(1).integers(0, MODULUS, (N, LENGTH), dtype=np.uint64)
         gone = list(range(0, 2 * (N - left), 2)) if left > N // 2 else list(range(N - left))
-        secagg = MaskedSecAgg(THRESHOLD, masks=masks, modulus=MODULUS)
+        secagg = MaskedSecAgg(THRESHOLD, masks=masks, modulus=MODULUS, share_threshold=THRESHOLD)
         if left < THRESHOLD:
-            with pytest.raises(BelowThresholdError, match=f"{stage!r}.*threshold of 5"):
+            with pytest.raises(BelowThresholdError, match=f"{stage!r}.*threshold of 6"):
                 secagg.aggregate(rows, {stage: gone})
             return
         result = secagg.aggregate(rows, {stage: gone})
@@ -81,9 +92,10 @@ class TestDropouts:
     def test_at_all_stages_at_once(self):
         rows = np.random.default_rng(2).integers(0, MODULUS, (N + 4, LENGTH), dtype=np.uint64)
         dropouts = {"advertise": [0, 5], "share": [1, 6], "mask": [2, 7], "unmask": [3]}
-        result = MaskedSecAgg(THRESHOLD, modulus=MODULUS).aggregate(rows, dropouts)
+        secagg = MaskedSecAgg(5, masks="seeded", modulus=MODULUS, share_threshold=5)
+        result = secagg.aggregate(rows, dropouts)
         assert result.survivors.tolist() == [3, 4, 8, 9, 10, 11]
-        ideal = IdealSecAgg(modulus=MODULUS, threshold=THRESHOLD).aggregate(rows, dropouts)
+        ideal = IdealSecAgg(modulus=MODULUS, threshold=5).aggregate(rows, dropouts)
         assert result.total.tolist() == ideal.total.tolist()
 
     def test_a_partial_sum_is_never_there(self):
@@ -99,18 +111,33 @@ class TestDropouts:
     def test_regular_graph(self):
         rows = np.random.default_rng(3).integers(0, 2**16, (60, 10), dtype=np.uint64)
         secagg = MaskedSecAgg(30, neighbors=20, masks="seeded", modulus=2**16, random_state=0)
-        for rate in (0.0, 0.1, 0.2):
+        for rate in (0.0, 0.02, 0.04):
             result = secagg.aggregate(rows, rate)
             assert np.array_equal(result.total, rows[result.survivors].sum(axis=0) % 2**16)
-        with pytest.raises(BelowThresholdError, match="share_threshold=11"):
+        with pytest.raises(BelowThresholdError, match="share_threshold=17"):
             secagg.aggregate(rows, {"unmask": range(30)})
+        with pytest.raises(BelowThresholdError, match="fewer than 17"):
+            secagg.aggregate(rows, {"share": range(30)})
+        secagg.set_params(share_threshold=11)
+        result = secagg.aggregate(rows, 0.2)
+        assert np.array_equal(result.total, rows[result.survivors].sum(axis=0) % 2**16)
+
+    @pytest.mark.parametrize(
+        ("n", "neighbors", "threshold", "expected"),
+        [(9, None, None, 6), (9, None, 2, 6), (9, None, 8, 8), (100, 9, 2, 8), (100, 50, 99, 41)],
+    )
+    def test_share_threshold_by_default(self, n, neighbors, threshold, expected):
+        """Two thirds and at least the threshold; four fifths of a neighbourhood that is smaller."""
+        secagg = MaskedSecAgg(threshold, neighbors)
+        setup = secagg._setup(n, LENGTH, MODULUS, np.random.default_rng(0), None)
+        assert setup.share_threshold == expected
 
     def test_survivors_that_fall_apart_end_the_round(self):
         """On a ring, two dropped clients leave two arcs, and each arc's sum would show."""
         graph = regular_graph(8, 2, np.random.default_rng(0))
         a = 0
         b = next(i for i in range(8) if i not in graph.members[a])
-        setup, server, clients, _ = make_round(graph=graph, threshold=2)
+        setup, server, clients, _ = make_round(graph=graph, threshold=2, simulation=True)
         assert setup.share_threshold == 2
         with pytest.raises(BelowThresholdError, match="fallen apart"):
             run_round(server, clients, Dropouts(mask=(a, b)))
@@ -142,7 +169,8 @@ class TestDropouts:
 class TestPrivacyCharged:
     def epsilon(self, dropouts, colluders=()):
         rows = np.zeros((20, 2), dtype=int)
-        result = MaskedSecAgg(4, masks="seeded", modulus=4).aggregate(rows, dropouts)
+        secagg = MaskedSecAgg(4, masks="seeded", modulus=4, share_threshold=4)
+        result = secagg.aggregate(rows, dropouts)
 
         def curve(orders, n_shares):
             return ddg_rdp(
@@ -207,13 +235,13 @@ class TestMisbehaviour:
         assert server.survivors.tolist() == list(kept)
         assert np.array_equal(server.total(), rows[list(kept)].sum(axis=0) % MODULUS)
 
-    def test_every_flipped_bit_of_a_revealed_share_is_noticed(self):
-        """Exhaustive over the bits of one client's last message, header and flags included."""
+    def test_every_flipped_bit_of_a_header_or_flag_is_refused(self):
+        """Exhaustive over one client's last message as far as the shares."""
         _, server, clients, rows = make_round()
 
         def attack(stage, client, data):
             if (stage, client) == ("unmask", 2):
-                for bit in range(8 * len(data)):
+                for bit in range(8 * (29 + N)):
                     with pytest.raises(InvalidMessageError, match="client 2 "):
                         server.receive(2, flip(data, bit))
             return data
@@ -221,34 +249,76 @@ class TestMisbehaviour:
         run_round(server, clients, Dropouts(mask=(5,)), channel=attack)
         assert np.array_equal(server.total(), np.delete(rows, 5, axis=0).sum(axis=0) % MODULUS)
 
-    def test_a_false_share_costs_its_sender_its_say_and_not_the_sum(self):
+    def test_every_flipped_bit_of_a_revealed_share_is_noticed(self):
+        """Every bit of the eight shares of one message: the dealer's tag tells each of them."""
+        _, server, clients, _ = make_round()
+        run_until(server, clients, "unmask")
+        data = clients[2].respond(server.message_for(2).to_bytes()).to_bytes()
+        for bit in range(8 * (29 + N), 8 * len(data)):
+            server._came[2] = False
+            server.complaints.clear()
+            server.receive(2, flip(data, bit))
+            dealer = (bit // 8 - 29 - N) // 34
+            assert server.complaints == [(dealer, 2)]
+
+    @pytest.mark.parametrize("on_invalid", ["raise", "exclude"])
+    def test_a_false_share_is_left_out_and_the_sum_is_right(self, on_invalid):
         def attack(stage, client, data):
             return flip(data, 8 * len(data) - 5) if (stage, client) == ("unmask", 2) else data
 
-        server, excluded, rows = self.attacked(attack, "exclude", Dropouts(mask=(5,)))
-        assert list(excluded) == [2]
-        assert "not the one it was dealt" in excluded[2]
+        server, excluded, rows = self.attacked(attack, on_invalid, Dropouts(mask=(5,)))
+        assert excluded == {}
+        assert server.complaints == [(7, 2)]
         assert np.array_equal(server.total(), np.delete(rows, 5, axis=0).sum(axis=0) % MODULUS)
 
     def test_false_shares_that_leave_fewer_than_the_threshold_end_the_round(self):
         def attack(stage, client, data):
-            return flip(data, 8 * len(data) - 5) if stage == "unmask" and client < 4 else data
+            return flip(data, 8 * len(data) - 5) if stage == "unmask" and client < 3 else data
 
-        with pytest.raises(BelowThresholdError):
-            self.attacked(attack, "exclude")
+        server, _, _ = self.attacked(attack, "exclude")
+        with pytest.raises(BelowThresholdError, match="5 shares of client 7"):
+            server.total()
 
-    def test_a_flipped_bit_of_an_encrypted_share_names_the_dealer_and_the_recipient(self):
+    def test_a_dealer_cannot_have_others_thrown_out_by_announcing_false_tags(self):
+        """Client 6 announces tags of other shares than it dealt: nobody's message is lost by it."""
+
+        def attack(stage, client, data):
+            if (stage, client) != ("share", 6):
+                return data
+            return data[: -TAGS_BYTES * 2] + bytes(TAGS_BYTES * 2)
+
+        server, excluded, rows = self.attacked(attack, "raise")
+        assert excluded == {}
+        assert {dealer for dealer, _ in server.complaints} == {6}
+        assert np.array_equal(server.total(), rows.sum(axis=0) % MODULUS)
+
+    @pytest.mark.parametrize("on_invalid", ["raise", "exclude"])
+    def test_a_share_that_does_not_open_is_noted_and_the_round_goes_on(self, on_invalid):
         header = 29 + N
 
         def attack(stage, client, data):
             return flip(data, 8 * header + 3) if (stage, client) == ("share", 6) else data
 
-        with pytest.raises(InvalidMessageError, match="client 6 dealt client 0 a share") as caught:
-            self.attacked(attack, "raise")
-        assert caught.value.client == 6
-        server, _, rows = self.attacked(attack, "exclude", Dropouts(mask=(6,)))
+        server, _, rows = self.attacked(attack, on_invalid, Dropouts(mask=(6,)))
         assert server.complaints == [(6, 0)]
         assert np.array_equal(server.total(), np.delete(rows, 6, axis=0).sum(axis=0) % MODULUS)
+
+    @pytest.mark.parametrize("on_invalid", ["raise", "exclude"])
+    def test_one_complaint_does_not_end_the_round_nor_cost_the_dealer_its_place(self, on_invalid):
+        """Client 4 complains of everybody, and everybody was honest."""
+        setup, server, clients, rows = make_round()
+
+        def attack(stage, client, data):
+            if (stage, client) != ("mask", 4):
+                return data
+            honest = MaskedInput.from_bytes(data, setup, 4)
+            liars = tuple(i for i in range(N) if i != 4)
+            return dataclasses.replace(honest, complaints=liars).to_bytes()
+
+        assert run_round(server, clients, NOBODY, on_invalid, channel=attack) == {}
+        assert len(server.complaints) == N - 1
+        assert server.survivors.tolist() == list(range(N))
+        assert np.array_equal(server.total(), rows.sum(axis=0) % MODULUS)
 
     @pytest.mark.parametrize(("kind", "dropouts"), [(0, Dropouts()), (1, Dropouts(mask=(6,)))])
     def test_shares_of_another_secret_than_announced_are_noticed(self, kind, dropouts):
@@ -308,7 +378,7 @@ class TestMisbehaviour:
         def attack(stage, client, data):
             if (stage, client) != ("mask", 4):
                 return data
-            return MaskedInput(setup.round_id, 4, rows[4], MODULUS, (99,)).to_bytes()
+            return MaskedInput(setup.view, 4, rows[4], MODULUS, (99,)).to_bytes()
 
         with pytest.raises(InvalidMessageError, match="client 4 .*not its neighbours"):
             run_round(server, clients, Dropouts(), channel=attack)
@@ -317,11 +387,7 @@ class TestMisbehaviour:
 class TestServerThatAsksTooMuch:
     def at_the_last_stage(self):
         setup, server, clients, _ = make_round()
-        for stage in STAGES[:3]:
-            for i, client in clients.items():
-                incoming = None if stage == "advertise" else server.message_for(i).to_bytes()
-                server.receive(i, client.respond(incoming).to_bytes())
-            server.close_stage()
+        run_until(server, clients, "unmask")
         requests = {i: server.message_for(i) for i in clients}
         return setup, clients, requests
 
@@ -329,8 +395,8 @@ class TestServerThatAsksTooMuch:
         setup, clients, requests = self.at_the_last_stage()
         wanted = requests[0].wanted.copy()
         wanted[3] = SELF_MASK + MASK_KEY
-        bad = UnmaskRequest(setup.round_id, 0, wanted).to_bytes()
-        with pytest.raises(ValueError, match="malformed flags"):
+        bad = UnmaskRequest(setup.view, 0, wanted).to_bytes()
+        with pytest.raises(ServerFaultError, match="malformed flags"):
             clients[0].respond(bad)
 
     def test_a_client_answers_once(self):
@@ -339,21 +405,21 @@ class TestServerThatAsksTooMuch:
         other = requests[0].wanted.copy()
         other[3] = MASK_KEY
         with pytest.raises(ReuseError, match="finished"):
-            clients[0].respond(UnmaskRequest(setup.round_id, 0, other).to_bytes())
+            clients[0].respond(UnmaskRequest(setup.view, 0, other).to_bytes())
 
     def test_a_client_does_not_give_its_own_mask_key(self):
         setup, clients, requests = self.at_the_last_stage()
         wanted = requests[0].wanted.copy()
         wanted[0] = MASK_KEY
         with pytest.raises(ServerFaultError, match="own mask key"):
-            clients[0].respond(UnmaskRequest(setup.round_id, 0, wanted).to_bytes())
+            clients[0].respond(UnmaskRequest(setup.view, 0, wanted).to_bytes())
 
     def test_a_client_does_not_unmask_a_sum_of_few(self):
         setup, clients, _ = self.at_the_last_stage()
         wanted = np.full(N, MASK_KEY, dtype=np.uint8)
         wanted[: THRESHOLD - 1] = SELF_MASK
-        with pytest.raises(BelowThresholdError, match="too few"):
-            clients[0].respond(UnmaskRequest(setup.round_id, 0, wanted).to_bytes())
+        with pytest.raises(BelowThresholdError, match="5 members .* survived"):
+            clients[0].respond(UnmaskRequest(setup.view, 0, wanted).to_bytes())
 
     def test_one_key_for_two_neighbours_is_refused(self):
         _, server, clients, _ = make_round()
@@ -367,9 +433,17 @@ class TestServerThatAsksTooMuch:
 
     def test_messages_of_another_round_are_refused(self):
         setup, clients, requests = self.at_the_last_stage()
-        other = UnmaskRequest(RoundId(setup.round_id.session, 1), 0, requests[0].wanted)
-        with pytest.raises(ValueError, match="another session or round"):
+        later = dataclasses.replace(setup, round_id=RoundId(setup.round_id.session, 1))
+        other = UnmaskRequest(later.view, 0, requests[0].wanted)
+        with pytest.raises(ServerFaultError, match="another session or round"):
             clients[0].respond(other.to_bytes())
+
+    @pytest.mark.parametrize("answers", [0, 1, 2])
+    def test_no_message_at_all_is_refused(self, answers):
+        _, server, clients, _ = make_round()
+        run_until(server, clients, STAGES[answers + 1])
+        with pytest.raises(ServerFaultError, match="0 bytes"):
+            clients[0].respond(None)
 
 
 class TestReuse:
@@ -461,7 +535,8 @@ class TestBytes:
     def test_of_the_dropped_end_where_they_left(self):
         rows = np.zeros((N, 100), dtype=int)
         stages = {stage: [i] for i, stage in enumerate(STAGES)}
-        result = MaskedSecAgg(2, modulus=4).aggregate(rows, stages)
+        secagg = MaskedSecAgg(2, masks="seeded", modulus=4, share_threshold=2)
+        result = secagg.aggregate(rows, stages)
         assert result.bytes_up[0] == 0
         assert result.bytes_up[1] == 29 + 96
         assert np.all(np.diff(result.bytes_up[:5]) > 0)
@@ -482,6 +557,8 @@ class TestRoles:
             ({"neighbors": 1}, "neighbors=1"),
             ({"threshold": 9}, "threshold=9"),
             ({"share_threshold": 9}, "share_threshold=9"),
+            ({"share_threshold": 5}, "share_threshold=5 .*lies about who dropped"),
+            ({"share_threshold": 1, "masks": "seeded"}, "share_threshold=1 is not between 2"),
             ({"on_invalid": "ignore"}, "on_invalid='ignore'"),
         ],
     )

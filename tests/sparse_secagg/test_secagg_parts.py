@@ -1,6 +1,7 @@
 """The parts of the masked protocol: masks, secret sharing, graphs, keys."""
 
 import contextlib
+import dataclasses
 import itertools
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from sparse_secagg.secagg import shamir
 from sparse_secagg.secagg.graph import complete_graph, regular_graph
 from sparse_secagg.secagg.keys import X25519, RoundId, Seeded, seal, unseal
 from sparse_secagg.secagg.masks import MaskSum, mask
-from sparse_secagg.secagg.setup import resolve_threshold
+from sparse_secagg.secagg.setup import RoundSetup, resolve_threshold
 from tests.statistics import assert_counts
 
 
@@ -193,14 +194,39 @@ class TestKeys:
         assert X25519(nine).public.hex() == expected
 
     def test_keys_differ_by_purpose_session_round_and_pair(self):
+        setup = RoundSetup(RoundId(b"a" * 16, 0), complete_graph(4), 5, 100, 3, 3)
         keys = [
-            RoundId(session, number).derive(b"s" * 32, purpose, i, j)
+            dataclasses.replace(setup, round_id=RoundId(session, number)).derive(
+                b"s" * 32, purpose, i, j
+            )
             for session in (b"a" * 16, b"b" * 16)
             for number in (0, 1)
             for purpose in ("share", "pair mask", "self mask")
             for i, j in ((0, 1), (0, 2), (1, 2))
         ]
         assert len(set(keys)) == len(keys)
+
+    def test_keys_differ_by_everything_public_about_the_round(self):
+        """Every field of the setup; a field that the digest forgot would give a key twice."""
+        rng = np.random.default_rng(0)
+        setup = RoundSetup(RoundId(b"a" * 16, 0), regular_graph(9, 4, rng), 5, 100, 3, 3)
+        changes = {
+            "round_id": RoundId(b"a" * 16, 1),
+            "graph": regular_graph(9, 4, rng),
+            "length": 6,
+            "modulus": 101,
+            "threshold": 4,
+            "share_threshold": 4,
+            "masks": "seeded",
+            "context": b"configuration",
+        }
+        assert set(changes) == {item.name for item in dataclasses.fields(RoundSetup)}
+        views = [setup, *(dataclasses.replace(setup, **{k: v}) for k, v in changes.items())]
+        views += [dataclasses.replace(setup, graph=complete_graph(n)) for n in (9, 10)]
+        assert len({view.derive(b"s" * 32, "pair mask", 0, 1) for view in views}) == len(views)
+        assert len({view.view for view in views}) == len(views)
+        again = dataclasses.replace(setup, context=b"configuration")
+        assert again.digest == views[-3].digest
 
     def test_a_flipped_bit_does_not_open(self):
         sealed = seal(b"k" * 32, b"share")

@@ -37,18 +37,17 @@ def test_ideal_sum_is_exact(modulus, n, m, seed):
 @settings(deadline=None, max_examples=40)
 @given(
     modulus=MODULI,
-    n=st.integers(4, 7),
+    n=st.integers(5, 8),
     m=st.integers(0, 20),
-    neighbors=st.sampled_from([None, 2]),
+    neighbors=st.sampled_from([None, 4]),
     masks=st.sampled_from(["x25519", "seeded"]),
     seed=st.integers(0, 2**32),
 )
 def test_masked_sum_is_exact(modulus, n, m, neighbors, masks, seed):
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, modulus, (n, m))
-    # On a ring one dropped client leaves two shares of each secret, and the ring in one piece.
     dropouts = {str(rng.choice(["advertise", "share", "mask", "unmask"])): [int(rng.integers(n))]}
-    secagg = MaskedSecAgg(2, neighbors, masks, modulus, share_threshold=2 if neighbors else None)
+    secagg = MaskedSecAgg(2, neighbors, masks, modulus)
     result = secagg.aggregate(rows, dropouts)
     assert result.total.tolist() == python_sum(rows[result.survivors], modulus)
     assert n - result.n_survivors == (0 if "unmask" in dropouts else 1)
