@@ -437,6 +437,9 @@ class Estimate:
         """Whom ``epsilon`` is about."""
         return self.privacy.describe_observer()
 
+    def __getitem__(self, index: Any) -> Any:
+        return self.mean[index]
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.mean, dtype=dtype, copy=copy)
 
