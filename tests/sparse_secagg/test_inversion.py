@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sparse_secagg.mechanisms import _inversion_kernels as kernels
-from sparse_secagg.mechanisms import inversion, sampling
+from sparse_secagg.mechanisms import inversion, sampling, tail_sums
 from sparse_secagg.mechanisms.inversion import build_table, draw, table_of
 from sparse_secagg.mechanisms.randomness import Randomness, SimulationRandomness
 from sparse_secagg.mechanisms.rejection import draw_by_rejection
@@ -95,18 +95,23 @@ def floors(tails, bits):
 
 
 def twin_samples(distribution, words, n_bits=63):
-    """Invert ``len(words)`` uniforms of two words each: (first word, further word)."""
-    centre, above, below = exact_tails(distribution)
-    bits = n_bits + 64
-    sides = [floors(above, bits), floors(below, bits)]
+    """Invert uniforms of several words each: (first word, further words …)."""
+    centre = exact_tails(distribution)[0]
     samples = []
-    for word, further in words:
-        value = (word >> (64 - n_bits) << 64) | further
-        side = word & 1
-        assert value not in sides[side]
-        k = sum(value < threshold for threshold in sides[side])
+    for word, *further in words:
+        side, value, bits = word & 1, word >> (64 - n_bits), n_bits
+        for more in further:
+            value, bits = (value << 64) | more, bits + 64
+        thresholds = cached_floors(distribution, side, bits)
+        assert value not in thresholds
+        k = sum(value < threshold for threshold in thresholds)
         samples.append(centre - k if side else centre + k)
     return samples
+
+
+@lru_cache(maxsize=64)
+def cached_floors(distribution, side, bits):
+    return floors(exact_tails(distribution)[1 + side], bits)
 
 
 class Scripted(Randomness):
@@ -216,6 +221,24 @@ def test_tail_sums_enclose_the_probabilities(distribution, bits):
                 assert probability * mpmath.mpf(2) ** bits <= x + width
 
 
+@pytest.mark.parametrize("distribution", [Gaussian(Fraction(50, 7)), Poisson(Fraction(1000))])
+def test_error_bounds_hold_where_they_matter(distribution, monkeypatch):
+    """Without guard bits, and with weights cut early, rounding shows, and the bound covers it."""
+    _, above, below = exact_tails(distribution)
+    for guard, last in [(0, 1), (0, 1 << 30), (0, 1 << 50), (4, 1 << 40)]:
+        monkeypatch.setattr(tail_sums, "_GUARD_BITS", guard)
+        monkeypatch.setattr(tail_sums, "_LAST_WEIGHT", last)
+        sums = distribution.tail_sums(63)
+        with mpmath.workprec(400):
+            errors = [
+                exact * mpmath.mpf(2) ** 63 - x
+                for ours, tails in ((sums.above, above), (sums.below, below))
+                for x, exact in zip(sums.probabilities(ours, 63), tails)
+            ]
+        assert min(errors) >= 0
+        assert 2 < max(errors) <= sums.width(63)
+
+
 def test_floors_that_the_digits_leave_open_are_computed_again(monkeypatch):
     """With no spare digits every floor is open at first; the table is the same in the end."""
     expected = build_table(Gaussian(Fraction(9)))
@@ -263,6 +286,20 @@ def test_words_at_a_threshold_are_decided_by_further_digits(distribution):
                 script = [word, further] if tie else [word]
                 ours = draw(table, 1, Scripted(script)).tolist()
                 assert ours == twin_samples(distribution, [(word, further)])
+
+
+def test_words_that_agree_with_the_digits_again_take_a_third_word():
+    distribution = Gaussian(Fraction(12))
+    table = build_table(distribution)
+    for side in (0, 1):
+        short, long, longer = (cached_floors(distribution, side, bits) for bits in (63, 127, 191))
+        for k in range(len(short)):
+            word, further, digits = short[k] << 1 | side, long[k] % 2**64, longer[k] % 2**64
+            for last in (digits // 2, digits + (2**64 - digits) // 2):
+                script = [word, further, last]
+                source = Scripted(script)
+                assert draw(table, 1, source).tolist() == twin_samples(distribution, [script])
+                assert source.log == script
 
 
 def test_extreme_words():
