@@ -128,9 +128,13 @@ class Store:
             self._prepare()
         except (OSError, sqlite3.Error) as error:
             self.close()
+            remedy = "Choose another file or folder."
+            if read_only and Path(f"{self.path}-journal").exists():
+                # SQLite would have to roll back what a killed process was writing
+                remedy = "A sweep was killed while it wrote; run it again, which repairs the file."
             raise StoreError(
                 f"results cannot be {'read from' if read_only else 'written to'} {self.path}: "
-                f"{error}. Choose another file or folder."
+                f"{error}. {remedy}"
             ) from error
         except StoreError:
             self.close()

@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -173,6 +174,28 @@ def test_reading_neither_makes_nor_alters_anything(tmp_path, name):
                 write()
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_what_a_killed_writer_left_is_repaired_by_writers_and_not_by_readers(tmp_path):
+    path, copy = tmp_path / "r.sqlite", tmp_path / "copy.sqlite"
+    with Store(path) as store:
+        store.add(result(3))
+        store._db.execute("PRAGMA cache_size = 1")  # changes reach the file before the commit
+        store._db.execute("BEGIN")
+        store._db.execute("CREATE TABLE unfinished (x)")
+        for _ in range(200):
+            store._db.execute("INSERT INTO unfinished VALUES (zeroblob(5000))")
+        for suffix in ("", "-journal"):  # as they lie on the disk at this moment
+            shutil.copy(f"{path}{suffix}", f"{copy}{suffix}")
+        store._db.execute("ROLLBACK")
+    before = copy.read_bytes()
+    with pytest.raises(StoreError, match="killed while it wrote; run it again"):
+        Store(copy, read_only=True)
+    assert copy.read_bytes() == before
+    with Store(copy) as store:
+        assert len(store) == 1
+    with Store(copy, read_only=True) as store:
+        assert len(store) == 1
 
 
 def test_reading_a_file_that_goes_away_does_not_bring_it_back(tmp_path, monkeypatch):
