@@ -118,7 +118,7 @@ class Scheme:
         """Return what clipped sketches add to the error, relative to ‖μ‖².
 
         Nothing for the linear decoder: it errs in proportion to the length of the sketch, so that
-        shortening the longest only helps.
+        shortening the longest helps.
         """
         if self.decoder not in SPARSE_DECODERS:
             return 0.0
