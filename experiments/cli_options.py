@@ -9,6 +9,18 @@ from typing import Any
 from typer.core import TyperCommand
 
 
+def whole(name: str, value: float) -> int:
+    """Return a number such as 1e6 as an integer, or raise if it is none."""
+    if not float(value).is_integer():
+        raise ValueError(f"{name}={value} must be a whole number.")
+    return int(value)
+
+
+def number(text: str) -> str | float:
+    """Return a text as a number where it is one."""
+    return float(text) if _is_number(text) else text
+
+
 class ManyValues(TyperCommand):
     """A command whose repeatable options may be followed by several values.
 

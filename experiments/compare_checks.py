@@ -72,7 +72,8 @@ def choose_bits(
             epsilon=setting.epsilon or 1.0,
             delta=config.delta,
             noise_multiplier=setting.noise_multiplier,
-            compression=setting.compression,
+            compression=1.0 if config.encoder == "identity" else setting.compression,
+            encoder=config.encoder,
             mechanism="ddg" if config.mechanism == "central" else config.mechanism,
         )
         least = settled(n_bits=config.n_bits).n_bits  # raises where that is too few

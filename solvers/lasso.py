@@ -34,6 +34,7 @@ __all__ = [
     "LassoSolver",
     "Minimum",
     "alpha_from_noise",
+    "alpha_of_the_paper",
     "certificate",
     "certify",
     "debiased",
@@ -48,6 +49,12 @@ _LEAST_SQUARE = 1e-290
 #: The smallest alpha that ``alpha="noise"`` asks for, in units of alpha_max: with noise_std=0
 #: the Lasso tends to basis pursuit, which has no finite certificate in this form.
 _ALPHA_FLOOR = 1e-6
+
+#: Probability with which the bound behind the paper's lambda fails.
+_PAPER_FAILURE = 0.01
+
+#: Rules for alpha that follow from the noise level.
+_NOISE_RULES = ("noise", "paper")
 
 
 # --- certificate ------------------------------------------------------------------------
@@ -134,6 +141,24 @@ def alpha_from_noise(noise_std: float, column_norms: NDArray[np.float64], m: int
     """
     d = len(column_norms)
     return float(noise_std * np.sqrt(2 * np.log(max(d, 2))) * column_norms.max() / m)
+
+
+def alpha_of_the_paper(noise_std: float, column_norms: NDArray[np.float64], m: int) -> float:
+    """Return the regularisation of the paper's corollary on sparse means, in this objective.
+
+    There lambda = sqrt(1/n (log(d / (1-beta)^n) + log(2/delta)) (gamma^2 + 4 sigma^2)/8
+    max_j ||A_j||^2 / m). The variance of a measurement is (gamma^2 + 4 sigma^2)/(4n) at most, and
+    the paper's beta <= 1/n makes (1-beta)^-n about e, so it is
+
+        noise_std sqrt((ln d + 1 + ln(2/delta)) / 2) max_j ||A_j|| / sqrt(m),
+
+    with delta = 0.01, the probability that its bound fails. Scaling A and y alike scales it like
+    the objective. The bound it rests on has m where m^2 would do, so it is larger than
+    :func:`alpha_from_noise` by a factor of the order of sqrt(m): for comparison, not for use.
+    """
+    d = len(column_norms)
+    log_terms = np.log(max(d, 2)) + 1.0 + np.log(2.0 / _PAPER_FAILURE)
+    return float(noise_std * np.sqrt(log_terms / 2.0) * column_norms.max() / np.sqrt(m))
 
 
 def debiased(
@@ -306,10 +331,11 @@ class LassoSolver(Solver):
 
     Parameters
     ----------
-    alpha : float, "noise" or "cv", default="noise"
+    alpha : float, "noise", "cv" or "paper", default="noise"
         A number in the objective; or noise_std sqrt(2 ln d) max_j ||A_j|| / m, where a
         noise level that is not given is estimated by the scaled Lasso and kept in
-        ``noise_std_``; or the one with the least error on held-out measurements (5 folds).
+        ``noise_std_``; or the one with the least error on held-out measurements (5 folds);
+        or the paper's, :func:`alpha_of_the_paper`, which is about sqrt(m) times too large.
     tol : float, default=1e-6
         Relative tolerance: stop when gap <= tol ||y||^2 / (2m).
     max_iter : int
@@ -392,11 +418,13 @@ class LassoSolver(Solver):
         if not (isinstance(self.max_iter, int | np.integer) and self.max_iter > 0):
             raise ValueError(f"max_iter={self.max_iter!r} must be an integer > 0.")
         if isinstance(self.alpha, str):
-            if self.alpha not in ("noise", "cv"):
-                raise ValueError(f'alpha={self.alpha!r} must be a number, "noise" or "cv".')
+            if self.alpha not in (*_NOISE_RULES, "cv"):
+                raise ValueError(
+                    f'alpha={self.alpha!r} must be a number, "noise", "cv" or "paper".'
+                )
         else:
             check_positive("alpha", self.alpha)
-        with_norms = self.alpha == "noise" or self.debias
+        with_norms = self.alpha in _NOISE_RULES or self.debias
         return LassoProblem(A, Y, self.positive, with_norms)
 
     def _solve(
@@ -409,7 +437,7 @@ class LassoSolver(Solver):
         problem = self._new_problem(A, y[None])
         X0 = None if x0 is None else feasible(x0, self.positive)[None]
         n_iter = 0
-        if self.alpha == "noise" and noise_std is None:
+        if self.alpha in _NOISE_RULES and noise_std is None:
             noise_std, X0, n_iter = self._scaled_lasso(problem, X0)
         alpha = self._choose_alpha(problem, noise_std)
         found = self._minimum(problem, alpha, X0)
@@ -455,9 +483,10 @@ class LassoSolver(Solver):
     def _choose_alpha(self, problem: LassoProblem, noise_std: float | None) -> float:
         if self.alpha == "cv":
             return self._held_out_alpha(problem)
-        if self.alpha == "noise":
+        if self.alpha in _NOISE_RULES:
             assert noise_std is not None
-            alpha = alpha_from_noise(noise_std, problem.column_norms, problem.m)
+            rule = alpha_from_noise if self.alpha == "noise" else alpha_of_the_paper
+            alpha = rule(noise_std, problem.column_norms, problem.m)
             return max(alpha, _ALPHA_FLOOR * float(problem.alpha_max()[0]))
         return float(self.alpha)
 

@@ -37,7 +37,9 @@ from sparse_secagg.mechanisms.randomness import (
     SimulationRandomness,
 )
 from sparse_secagg.mechanisms.rotation import Rotation
-from sparse_secagg.planner import Plan, plan
+from sparse_secagg.planner import Plan, describe_round, plan
+from sparse_secagg.planning.clips import SketchClip
+from sparse_secagg.planning.predictions import PREDICTIONS
 from sparse_secagg.privacy import DEFAULT_ORDERS, Ledger, RoundPrivacy
 from sparse_secagg.rounds import Round, RoundConfig, make_decoder
 from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
@@ -167,8 +169,9 @@ class SparseSecAgg(BaseEstimator):
     ----------
     encoder : str or LinearEncoder, default="count_sketch"
         "count_sketch", "gaussian", "hadamard", "identity" or an instance.
-    compression : float, default=10
-        d/m, for an encoder given by name.
+    compression : float or None, default=10
+        d/m, for an encoder given by name. None: as :func:`~sparse_secagg.plan` chooses it for
+        ``n_bits``, given ``sparsity`` or else for the linear decoder.
     mechanism : str or IntegerMechanism, default="ddg"
         "ddg", "skellam", "central" or an instance. An instance brings its own target and bits.
     epsilon, delta : float
@@ -199,8 +202,11 @@ class SparseSecAgg(BaseEstimator):
         Charged by every ``fit`` before the sum is opened.
     rotation : {"dft", "hadamard"}, default="dft"
         Flattening before rounding.
-    sketch_clip : {"jl", "spectral"}, default="jl"
-        Clip of the sketches: 1.1·c, or c·σ_max(S).
+    sketch_clip : {"tight", "jl", "spectral"} or float, default="tight"
+        Clip of the sketches over that of the vectors: the factor of the least predicted error,
+        which is 1 from m = 800 on; the paper's 1.1; σ_max(S); or a number.
+    sparsity : int, optional
+        Nonzero coordinates of the mean, where known: for ``compression=None`` and ``plan_``.
     layers : dict of str to slice, optional
         Encode named slices of the vector one by one, each with its share of the clip.
     feedback : ThresholdFeedback, optional
@@ -271,7 +277,7 @@ class SparseSecAgg(BaseEstimator):
         self,
         encoder: str | LinearEncoder = "count_sketch",
         *,
-        compression: float = 10,
+        compression: float | None = 10,
         mechanism: str | IntegerMechanism = "ddg",
         epsilon: float = 1.0,
         delta: float = 1e-5,
@@ -285,7 +291,8 @@ class SparseSecAgg(BaseEstimator):
         min_survivors: int | None = None,
         ledger: Any = None,
         rotation: str = "dft",
-        sketch_clip: str = "jl",
+        sketch_clip: SketchClip = "tight",
+        sparsity: int | None = None,
         layers: dict[str, slice] | None = None,
         feedback: ThresholdFeedback | None = None,
         random_state: Any = None,
@@ -307,10 +314,52 @@ class SparseSecAgg(BaseEstimator):
         self.ledger = ledger
         self.rotation = rotation
         self.sketch_clip = sketch_clip
+        self.sparsity = sparsity
         self.layers = layers
         self.feedback = feedback
         self.random_state = random_state
         self.simulation_seed = simulation_seed
+
+    @classmethod
+    def from_plan(cls, p: Plan, **parameters: Any) -> Self:
+        """Return an estimator that runs a plan.
+
+        Parameters
+        ----------
+        p : Plan
+            Made by :func:`~sparse_secagg.plan`.
+        **parameters
+            Further parameters of the estimator, such as ``random_state``.
+
+        Examples
+        --------
+        >>> from sparse_secagg import SparseSecAgg, plan
+        >>> SparseSecAgg.from_plan(plan(d=1000, n_clients=1000, epsilon=1.0)).encoder
+        IdentityEncoder()
+        """
+        mechanism = p.make_mechanism()
+        secagg: Any = p.secagg
+        if p.threshold is not None or p.neighbors is not None:
+            secagg = _SECAGG[p.secagg](threshold=p.threshold)
+            if p.neighbors is not None:
+                secagg.set_params(neighbors=p.neighbors)
+        settings: dict[str, Any] = {
+            "encoder": p.make_encoder(),
+            "compression": p.compression,
+            "mechanism": mechanism,
+            "epsilon": mechanism.epsilon,
+            "delta": p.delta,
+            "noise_multiplier": mechanism.noise_multiplier,
+            "clip_norm": p.clip_norm,
+            "n_bits": p.n_bits,
+            "decoder": p.decoder,
+            "secagg": secagg,
+            "adjacency": p.parameters.adjacency,
+            "rotation": p.parameters.rotation,
+            "sketch_clip": p.sketch_clip,
+            "sparsity": p.sparsity,
+        }
+        return cls(**(settings | parameters))
 
     def fit(
         self,
@@ -348,7 +397,7 @@ class SparseSecAgg(BaseEstimator):
         config = RoundConfig.create(
             dim=d,
             n_clients=n,
-            encoder=self._make_encoder(),
+            encoder=self._make_encoder(n, d),
             mechanism=self._make_mechanism(secagg, n),
             clip_norm=self.clip_norm if clip is None else clip.current,
             sketch_clip=self.sketch_clip,
@@ -386,20 +435,23 @@ class SparseSecAgg(BaseEstimator):
 
     @property
     def plan_(self) -> Plan:
-        """The planner's view of the round: predicted error and lower bounds on the bits."""
+        """What was fitted, as a plan: encoder, clip, noise, predicted error and lower bounds.
+
+        Errors are those of ``decoder`` if ``sparsity`` is given or it is linear, and otherwise of
+        the linear decoder, which ``plan_.decoder`` says.
+        """
         check_is_fitted(self)
-        p = self.config_.mechanism
-        return plan(
-            d=self.config_.dim,
-            n_clients=p.n_clients,
-            noise_multiplier=p.noise_multiplier,
-            delta=self.config_.delta,
+        round_ = Round(self.config_)
+        return describe_round(
+            encoder=round_.encoder,
+            encoder_name=self.config_.encoder["name"],
+            decoder=_decoder_name(self.decoder),
+            parameters=self.config_.mechanism,
             clip_norm=self.config_.clip_norm,
-            n_bits=p.n_bits,
-            compression=self.config_.dim / p.dim,
-            mechanism="ddg" if p.mechanism == "central" else p.mechanism,
-            rotation="dft" if p.rotation == "none" else p.rotation,
-            adjacency=p.adjacency,
+            privacy=self.privacy_,
+            noise_std=self.noise_std_,
+            sparsity=self.sparsity,
+            aggregation=self._make_secagg(),
         )
 
     def _continue(self, name: str) -> Any:
@@ -413,14 +465,43 @@ class SparseSecAgg(BaseEstimator):
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _make_encoder(self) -> LinearEncoder:
+    def _make_encoder(self, n_clients: int, d: int) -> LinearEncoder:
         encoder = self.encoder
         if isinstance(encoder, str):
-            sizes = {} if encoder == "identity" else {"compression": self.compression}
+            compression = self.compression
+            if compression is None and encoder != "identity":
+                compression = self._planned_compression(n_clients, d)
+            sizes = {} if encoder == "identity" else {"compression": compression}
             if encoder == "blocks":
                 raise ValueError("encoder='blocks': give layers= and the encoder of each layer.")
             encoder = registry.get(encoder, **sizes)
         return encoder if self.layers is None else BlockEncoder(self.layers, encoder=encoder)
+
+    def _planned_compression(self, n_clients: int, d: int) -> float:
+        """Return the compression of the fewest bits, as the planner sees the round."""
+        if not isinstance(self.mechanism, str):
+            raise ValueError("compression=None needs a mechanism given by its name, to plan with.")
+        decoder = _decoder_name(self.decoder)
+        if self.sparsity is None or decoder not in PREDICTIONS:
+            decoder = "linear"
+        return plan(
+            d,
+            n_clients,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_multiplier=self.noise_multiplier,
+            n_bits=self.n_bits,
+            sparsity=self.sparsity,
+            encoder=str(self.encoder),
+            decoder=decoder,
+            secagg=self._make_secagg(),
+            colluders=self.colluders,
+            min_survivors=self.min_survivors,
+            mechanism="ddg" if self.mechanism == "central" else self.mechanism,
+            rotation=self.rotation,
+            adjacency=self.adjacency,
+            sketch_clip=self.sketch_clip,
+        ).compression
 
     def _make_mechanism(self, secagg: Any, n_clients: int) -> IntegerMechanism:
         guaranteed = self.min_survivors
@@ -710,6 +791,17 @@ class _Run:
             rotated = Rotation(p.rotation, p.dim, p.seed).forward(true_sum[None, :])[0]
         off = centre(self.total, p.modulus) - rotated / p.gamma
         return int(np.sum(np.abs(off) > p.modulus / 2))
+
+
+def _decoder_name(decoder: Any) -> str:
+    """Return the name under which the error of a decoder is known, or its class's."""
+    if isinstance(decoder, str):
+        return decoder
+    if not getattr(decoder, "debias", False):
+        for name in PREDICTIONS:
+            if type(decoder) is type(make_decoder(name)):
+                return name
+    return type(decoder).__name__
 
 
 def _check_weights(sample_weight: ArrayLike, n: int) -> NDArray[np.float64]:

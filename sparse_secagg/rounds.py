@@ -31,18 +31,31 @@ from sklearn.base import clone
 
 import solvers
 from sparse_secagg import mechanisms
-from sparse_secagg.encoders import BlockEncoder, IdentityEncoder, LinearEncoder, registry
+from sparse_secagg.encoders import (
+    BlockEncoder,
+    HadamardEncoder,
+    IdentityEncoder,
+    LinearEncoder,
+    registry,
+)
 from sparse_secagg.exceptions import PrivacyWarning
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, rejection
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.rotation import padded_dim
 from sparse_secagg.mechanisms.rounding import clip_rows
-from sparse_secagg.planner import JL_CLIP
+from sparse_secagg.planning.clips import (
+    JL_CLIP,
+    SketchClip,
+    check_sketch_clip,
+    length_spread,
+    tight_factor,
+)
 from sparse_secagg.privacy.curves import MIN_VARIANCE, norm_bound, sensitivity_factor
 from sparse_secagg.privacy.observers import RoundPrivacy
 from sparse_secagg.public_randomness import resolve_seed, stream_key
 from sparse_secagg.secagg.errors import BelowThresholdError
 from sparse_secagg.secagg.wire import pack, packed_size, unpack
+from sparse_secagg.walsh_hadamard import next_power_of_two
 
 __all__ = [
     "ClientPolicy",
@@ -119,7 +132,7 @@ class RoundConfig:
         encoder: LinearEncoder,
         mechanism: IntegerMechanism,
         clip_norm: float = 1.0,
-        sketch_clip: str = "jl",
+        sketch_clip: SketchClip = "tight",
         random_state: Any = None,
         round_id: str | None = None,
     ) -> RoundConfig:
@@ -136,8 +149,9 @@ class RoundConfig:
             ``clip_norm`` is set to the clip of the sketches.
         clip_norm : float
             ℓ₂ clip of the vectors.
-        sketch_clip : {"jl", "spectral"}
-            Clip of the sketches: 1.1·c, or c·σ_max(S), which never clips twice.
+        sketch_clip : {"tight", "jl", "spectral"} or float
+            Clip of the sketches over ``clip_norm``: the factor of the least predicted error, which
+            is 1 from m = 800 on; the paper's 1.1; σ_max(S), which never clips twice; or a number.
         random_state : int, RandomState, Generator or None
             Public randomness: sketch and rotation.
         round_id : str, optional
@@ -602,18 +616,34 @@ def make_decoder(decoder: Any) -> Any:
     return solvers.get(decoder) if isinstance(decoder, str) else clone(decoder)
 
 
-def sketch_clip_norm(encoder: LinearEncoder, clip_norm: float, kind: str) -> float:
-    """Return the clip c' of the sketches of vectors within ``clip_norm``."""
-    if kind not in ("jl", "spectral"):
-        raise ValueError(f"sketch_clip={kind!r} is not known; choose 'jl' or 'spectral'.")
+def sketch_clip_norm(encoder: LinearEncoder, clip_norm: float, kind: SketchClip) -> float:
+    """Return the clip c' of the sketches of vectors within ``clip_norm``.
+
+    Parameters
+    ----------
+    encoder : LinearEncoder
+        Fitted. Vectors that are not sketched are not clipped again.
+    clip_norm : float
+        Clip c of the vectors.
+    kind : {"tight", "jl", "spectral"} or float
+        As in :meth:`RoundConfig.create`.
+    """
+    check_sketch_clip(kind)
     if isinstance(encoder, IdentityEncoder):
         return clip_norm
+    if kind == "tight":
+        d = encoder.n_features_in_
+        orthogonal = isinstance(encoder, HadamardEncoder)
+        row_dim = next_power_of_two(d) if orthogonal else math.inf
+        return clip_norm * tight_factor(length_spread(encoder.n_components_, row_dim))
     if kind == "jl":
         return JL_CLIP * clip_norm
+    if not isinstance(kind, str):
+        return float(kind) * clip_norm
     if not hasattr(encoder, "sigma_max"):
         raise ValueError(
             f"sketch_clip='spectral' needs the largest singular value of S, which "
-            f"{type(encoder).__name__} does not offer; use GaussianEncoder, or sketch_clip='jl'."
+            f"{type(encoder).__name__} does not offer; use GaussianEncoder, or sketch_clip='tight'."
         )
     return clip_norm * encoder.sigma_max()
 

@@ -175,7 +175,17 @@ def test_predictions_agree_with_the_encoders_and_the_planner():
     ]:
         encoder = kind(n_components=60, random_state=0).fit_dimension(300)
         assert linear_error(name, 300, 60, 0.0, 1.0) == encoder.unsketch_error()
-    made = plan(1000, 50, noise_multiplier=2.0, n_bits=18, compression=10, sparsity=12, n_rows=10)
+    made = plan(
+        1000,
+        50,
+        noise_multiplier=2.0,
+        n_bits=18,
+        compression=10,
+        sparsity=12,
+        n_rows=10,
+        encoder="count_sketch",
+        decoder="linear",
+    )
     theory = predict(
         encoder="count_sketch",
         d=1000,

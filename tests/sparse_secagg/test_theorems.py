@@ -18,6 +18,7 @@ def measured():
         "slope in d at m = n²ε²",
         "slope in m without noise",
         "error over that without compression",
+        "the same with a tight clip",
     ],
 )
 def test_main_scheme_within_ten_percent(measured, claim):
