@@ -322,7 +322,7 @@ class TestPrivacy:
 
     def test_colluders_add_no_noise(self):
         p = plan(1000, 100, colluders=30)
-        assert p.parameters.min_survivors == 70
+        assert p.parameters.noise_shares == 70
         honest = plan(1000, 100, min_survivors=70)
         assert p.noise_std == honest.noise_std
         assert p.noise_std > plan(1000, 100).noise_std
