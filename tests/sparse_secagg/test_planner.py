@@ -101,6 +101,15 @@ class TestChoice:
         assert more.predicted_mse > 0.95 * p.predicted_mse
         assert fewer.predicted_mse > 1.05 * more.predicted_mse
 
+    @pytest.mark.parametrize("n", [100, 150])
+    def test_a_sketch_fills_its_message(self, n):
+        """Coordinates that padding would waste are used."""
+        p = plan(100_000, n, noise_multiplier=2.0, rotation="hadamard")
+        assert p.encoder == "hadamard"
+        assert p.n_components == p.parameters.padded_dim == 2 ** round(math.log2(p.n_components))
+        dft = plan(100_000, n, noise_multiplier=2.0)
+        assert dft.n_components == dft.parameters.padded_dim
+
     def test_an_asked_error_is_met_with_the_fewest_bits(self):
         loose, strict = (plan(10_000, 1000, target_error=e) for e in (2.0, 0.5))
         assert loose.relative_error <= 2.0
@@ -265,6 +274,21 @@ class TestPredictions:
         assert error(250) > 4.5  # no recovery
         assert error(450) == pytest.approx(9.0)  # recovery by luck
         assert error(2000) < 0.01
+
+    @pytest.mark.parametrize("decoder", ["working_set", "amp"])
+    def test_all_rows_of_an_orthogonal_matrix_are_as_good_as_the_identity(self, decoder):
+        """Then τ is the noise itself; independent rows let the decoder's own error come back."""
+
+        def error(m, row_dim):
+            return PREDICTIONS[decoder](Situation(4096, m, row_dim, 0.0, 0.03, 1.0, 100))
+
+        tau2, s = 0.03**2, 100
+        at = Situation(4096, 4096, 4096.0, 0.0, 0.03, 1.0, s)
+        denoising = predictions._bayes_risk(at, tau2)
+        if decoder == "working_set":
+            denoising = predictions._soft_risk(at, tau2, math.sqrt(2 * math.log(4096)))[0]
+        assert error(4096, 4096.0) == pytest.approx(denoising, rel=1e-6)
+        assert error(2048, 4096.0) < error(2048, math.inf)
 
     def test_predictions_are_replaced_in_one_place(self, monkeypatch):
         monkeypatch.setitem(predictions.PREDICTIONS, "amp", lambda at: 42.0 + at.noise_std)
