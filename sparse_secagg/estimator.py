@@ -43,10 +43,10 @@ from sparse_secagg.planning.predictions import PREDICTIONS
 from sparse_secagg.privacy import DEFAULT_ORDERS, Ledger, RoundPrivacy
 from sparse_secagg.rounds import Round, RoundConfig, make_decoder
 from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
-from sparse_secagg.secagg.charge import unit_weights
 from sparse_secagg.secagg.dropouts import resolve_dropouts
 from sparse_secagg.secagg.modular import modular_sum
 from sparse_secagg.secagg.setup import resolve_threshold
+from sparse_secagg.secagg.weights import unit_weights
 
 __all__ = ["Diagnostics", "RoundResult", "SparseSecAgg"]
 

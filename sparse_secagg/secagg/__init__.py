@@ -1,6 +1,5 @@
 """Secure aggregation: the modular sum, ideal or by pairwise masks, and what it costs in bytes."""
 
-from sparse_secagg.secagg.charge import realised_epsilon, survivor_weight, unit_weights
 from sparse_secagg.secagg.dropouts import Dropouts
 from sparse_secagg.secagg.errors import (
     BelowThresholdError,
@@ -11,6 +10,7 @@ from sparse_secagg.secagg.errors import (
 from sparse_secagg.secagg.ideal import IdealSecAgg
 from sparse_secagg.secagg.masked import MaskedSecAgg
 from sparse_secagg.secagg.result import AggregationResult
+from sparse_secagg.secagg.weights import survivor_weight, unit_weights
 
 __all__ = [
     "AggregationResult",
@@ -21,7 +21,6 @@ __all__ = [
     "MaskedSecAgg",
     "ReuseError",
     "ServerFaultError",
-    "realised_epsilon",
     "survivor_weight",
     "unit_weights",
 ]
