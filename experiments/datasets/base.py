@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from experiments.datasets.domains import Domain
 
 Examples = tuple[NDArray[Any], NDArray[np.int64]]
 Value = TypeVar("Value")
@@ -23,6 +20,37 @@ class DataError(ValueError):
 
 class MissingDataError(DataError):
     """The data is not on this machine; the message says what to get and where to put it."""
+
+
+class Domain(Protocol):
+    """Columns that items have, and names that columns have.
+
+    Attributes
+    ----------
+    size : int
+        Number of columns.
+    is_public : bool
+        Whether the columns are the same whatever the clients hold.
+    description : str
+        In words.
+    """
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def is_public(self) -> bool: ...
+
+    @property
+    def description(self) -> str: ...
+
+    def columns(self, items: Iterable[str]) -> list[int]:
+        """Return the column of each item; −1 for an item that has none."""
+        ...
+
+    def names(self, columns: Iterable[int], candidates: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the names of columns; ``candidates`` name those that have none of their own."""
+        ...
 
 
 @dataclass(frozen=True)

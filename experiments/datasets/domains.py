@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
-from experiments.datasets.base import ClientSets, DataError
+from experiments.datasets.base import ClientSets, DataError, Domain
 from experiments.datasets.files import read_text
 
 __all__ = [
@@ -38,37 +37,6 @@ OBSERVED = "observed"
 DEFAULT_CELLS = 2**17
 _MOST_CELLS = 2**32
 _PUBLIC = "public:"
-
-
-class Domain(Protocol):
-    """Columns that items have, and names that columns have.
-
-    Attributes
-    ----------
-    size : int
-        Number of columns.
-    is_public : bool
-        Whether the columns are the same whatever the clients hold.
-    description : str
-        In words.
-    """
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def is_public(self) -> bool: ...
-
-    @property
-    def description(self) -> str: ...
-
-    def columns(self, items: Iterable[str]) -> list[int]:
-        """Return the column of each item; −1 for an item that has none."""
-        ...
-
-    def names(self, columns: Iterable[int], candidates: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the names of columns; ``candidates`` name those that have none of their own."""
-        ...
 
 
 @dataclass(frozen=True)
