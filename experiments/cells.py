@@ -20,7 +20,7 @@ __all__ = ["Cell", "MeanCell", "RecordingCell", "TaskCell"]
 
 #: Changes when the same parameters come to mean another computation; older results then no
 #: longer count as done.
-CELL_VERSION = 1
+CELL_VERSION = 2
 
 ENCODERS = ("count_sketch", "gaussian", "hadamard", "identity")
 MECHANISMS = ("ddg", "skellam", "central")
