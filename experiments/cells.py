@@ -53,7 +53,7 @@ class Cell:
     """
 
     kind: ClassVar[str] = ""
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     metric: ClassVar[str] = ""
     lower_is_better: ClassVar[bool] = True
     axes: ClassVar[tuple[str, ...]] = ()
@@ -238,7 +238,7 @@ class RecordingCell(_RoundCell):
     """
 
     kind: ClassVar[str] = "recording"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
 
     recording: str = ""
