@@ -128,7 +128,7 @@ class RoundPrivacy:
     >>> round(mechanism.privacy(n_survivors=70).epsilon(), 2)
     1.21
     >>> privacy.rounds_within(4.0)
-    13
+    12
     """
 
     sums: tuple[NoisySum, ...]
