@@ -8,6 +8,7 @@ This package knows nothing of privacy, clients or experiments and can be used by
     solver = solvers.get("working_set", tol=1e-6).fit(A, y, noise_std=0.01)
     solver.coef_, solver.dual_gap_
     solver.decode(Y)  # more measurements of the same A, as a batch
+    solvers.state_evolution(x, 0.01, m=200)  # what message passing will reach, without running it
 
 Names are imported on first use, so that ``import solvers`` compiles and loads nothing heavy.
 """
@@ -18,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from solvers.amp.evolution import StateEvolution, state_evolution
     from solvers.base import Solution, Solver, get, names, register
     from solvers.operators import Operator, as_operator
 
@@ -25,13 +27,25 @@ _HOME = {
     "Operator": "operators",
     "Solution": "base",
     "Solver": "base",
+    "StateEvolution": "amp.evolution",
     "as_operator": "operators",
     "get": "base",
     "names": "base",
     "register": "base",
+    "state_evolution": "amp.evolution",
 }
 
-__all__ = ["Operator", "Solution", "Solver", "as_operator", "get", "names", "register"]
+__all__ = [
+    "Operator",
+    "Solution",
+    "Solver",
+    "StateEvolution",
+    "as_operator",
+    "get",
+    "names",
+    "register",
+    "state_evolution",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,15 @@ class Operator(LinearOperator):
 
     Subclasses implement ``_matvec`` and ``_rmatvec`` (or ``_matmat`` and ``_rmatmat``), and
     override :meth:`columns` and :meth:`column_norms` where the structure makes them cheap.
+
+    Attributes
+    ----------
+    orthogonal_dimension : int or None
+        D, where the rows are taken from a random orthogonal matrix of D ≥ d columns, up to a
+        common factor. None where the entries are independent, or nothing is known.
     """
+
+    orthogonal_dimension: int | None = None
 
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
         """Return the columns A[:, J] as a dense (m, len(J)) array in Fortran order."""
@@ -263,6 +271,7 @@ class RowSubset(Operator):
         super().__init__(dtype=A.dtype, shape=(len(rows), A.shape[1]))
         self.A = A
         self.rows = rows
+        self.orthogonal_dimension = A.orthogonal_dimension
 
     def _matvec(self, x: NDArray) -> NDArray:
         return self.A.matmat(x)[self.rows] if x.ndim == 2 else self.A.matvec(x)[self.rows]

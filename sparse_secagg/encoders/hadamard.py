@@ -27,7 +27,7 @@ class HadamardOperator(Operator):
     def __init__(self, d: int, m: int, seed: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))
         self.seed = seed
-        self.padded = next_power_of_two(d)
+        self.padded = self.orthogonal_dimension = next_power_of_two(d)
         self.signs = random_signs(stream_key(seed, "hadamard-signs"), d)
         # the rows with the m smallest words are a uniform sample without replacement
         order = words(stream_key(seed, "hadamard-rows"), 0, self.padded)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from solvers import denoisers
+from solvers.amp import denoisers
 from solvers.denoisers import Auto, Blocks, LowRank, Shrink, Soft, Sparse
 
 TAU = 0.7
@@ -40,6 +40,8 @@ CASES = {
     "sparse": (Sparse(), sparse_vector()),
     "sparse_on_dense": (Sparse(), sparse_vector(rate=1.0, scale=0.5)),
     "sparse_positive": (Sparse(positive=True), np.abs(sparse_vector())),
+    # a signal so weak that the odds of its presence are about even
+    "sparse_weak": (Sparse(), sparse_vector(d=2000, rate=0.003, scale=1.5, seed=3)),
     "low_rank": (LowRank(SHAPES), low_rank_vector()),
     "auto": (Auto(SHAPES), low_rank_vector()),
     "blocks": (
@@ -164,12 +166,27 @@ def test_the_weights_maximise_the_likelihood():
     assert gradient.max() <= 1 + 1e-8
 
 
-def test_pure_noise_is_denoised_to_zero():
-    zeros = sum(
-        not Sparse().denoise(noisy(np.zeros(1000), seed=seed), TAU).estimate.any()
-        for seed in range(200)
+def test_pure_noise_is_denoised_to_nearly_nothing():
+    """The rate of false signals of norm τ and above is that of the odds against them."""
+    squares = np.array(
+        [
+            np.sum(Sparse().denoise(noisy(np.zeros(1000), seed=seed), TAU).estimate ** 2)
+            for seed in range(200)
+        ]
     )
-    assert zeros >= 195
+    assert np.mean(squares) <= 0.7 * TAU**2
+    assert np.sum(squares > TAU**2) <= 20
+
+
+def test_a_weak_signal_is_weighed_and_not_thrown_away():
+    """Evidence of e³ for a signal: half of the estimate is better than none of it."""
+    rng = np.random.default_rng(0)
+    x = np.zeros(2000)
+    x[:30] = 1.5 * TAU
+    shrunk = [
+        Sparse(positive=True).denoise(x + TAU * rng.standard_normal(2000), TAU) for _ in range(40)
+    ]
+    assert np.mean([error(found.estimate, x) for found in shrunk]) <= 0.97 * np.sum(x**2)
 
 
 def test_positive_beats_signed_on_histograms_and_is_never_negative():

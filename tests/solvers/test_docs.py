@@ -9,6 +9,7 @@ import pytest
 
 import solvers
 from solvers import base, working_set
+from solvers.amp import evolution, message_passing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "solvers.md"
 
@@ -34,11 +35,19 @@ def test_the_page_runs_and_its_ten_line_solver_keeps_the_contract(namespace):
         solver.fit(A, np.full(200, np.nan))
 
 
+@pytest.mark.parametrize("page", ["amp"])
+def test_pages_run(page):
+    text = (PAGE.parent / f"{page}.md").read_text()
+    namespace = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(block, namespace)
+
+
 def test_every_name_is_documented():
     text = PAGE.read_text()
     assert all(f"`{name}`" in text for name in solvers.names())
 
 
-@pytest.mark.parametrize("module", [base, working_set])
+@pytest.mark.parametrize("module", [base, working_set, evolution, message_passing])
 def test_docstring_examples(module):
     assert doctest.testmod(module).failed == 0
