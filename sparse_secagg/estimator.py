@@ -40,7 +40,7 @@ from sparse_secagg.mechanisms.rotation import Rotation
 from sparse_secagg.planner import Plan, describe_round, plan
 from sparse_secagg.planning.clips import SketchClip
 from sparse_secagg.planning.predictions import PREDICTIONS
-from sparse_secagg.privacy import DEFAULT_ORDERS, Ledger, RoundPrivacy
+from sparse_secagg.privacy import DEFAULT_ORDERS, Costed, Ledger, RoundPrivacy
 from sparse_secagg.rounds import Round, RoundConfig, make_decoder
 from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
 from sparse_secagg.secagg.dropouts import resolve_dropouts
@@ -56,7 +56,7 @@ _SECAGG = {"ideal": IdealSecAgg, "masked": MaskedSecAgg}
 
 
 @dataclass(frozen=True)
-class RoundResult:
+class RoundResult(Costed):
     """What a round gave and cost; prints as a table.
 
     Attributes
@@ -89,26 +89,6 @@ class RoundResult:
     bits_per_parameter: float
     seconds: dict[str, float]
     not_private: bool
-
-    @property
-    def epsilon(self) -> float:
-        """ε of the round against ``observer``."""
-        return self.privacy.epsilon()
-
-    @property
-    def delta(self) -> float:
-        """The δ of ``epsilon``."""
-        return self.privacy.delta
-
-    @property
-    def zcdp_epsilon(self) -> float:
-        """The paper's ε: the round is ½ε²-zCDP against ``observer``."""
-        return self.privacy.zcdp_epsilon()
-
-    @property
-    def observer(self) -> str:
-        """Whom ``epsilon`` is about, in words."""
-        return self.privacy.describe_observer()
 
     def __str__(self) -> str:
         rows = {

@@ -51,7 +51,7 @@ from sparse_secagg.planning.clips import (
     tight_factor,
 )
 from sparse_secagg.privacy.curves import MIN_VARIANCE, norm_bound, sensitivity_factor
-from sparse_secagg.privacy.observers import RoundPrivacy
+from sparse_secagg.privacy.observers import Costed, RoundPrivacy
 from sparse_secagg.public_randomness import resolve_seed, stream_key
 from sparse_secagg.secagg.errors import BelowThresholdError
 from sparse_secagg.secagg.wire import pack, packed_size, unpack
@@ -416,7 +416,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(Costed):
     """A decoded mean and what it cost. NumPy takes it for the array ``mean``.
 
     Attributes
@@ -435,21 +435,6 @@ class Estimate:
     privacy: RoundPrivacy = field(repr=False)
     n_survivors: int
     noise_std: float
-
-    @property
-    def epsilon(self) -> float:
-        """The realised ε, against ``observer``."""
-        return self.privacy.epsilon()
-
-    @property
-    def delta(self) -> float:
-        """The δ of the realised ε."""
-        return self.privacy.delta
-
-    @property
-    def observer(self) -> str:
-        """Whom ``epsilon`` is about."""
-        return self.privacy.describe_observer()
 
     def __getitem__(self, index: Any) -> Any:
         return self.mean[index]

@@ -18,7 +18,7 @@ from sparse_secagg.privacy.curves import (
     skellam_rdp,
 )
 from sparse_secagg.privacy.ledger import Ledger
-from sparse_secagg.privacy.observers import OBSERVERS, NoisySum, RoundPrivacy
+from sparse_secagg.privacy.observers import OBSERVERS, Costed, NoisySum, RoundPrivacy
 from sparse_secagg.privacy.sampling import (
     Sampling,
     fixed_cohort_rdp,
@@ -30,6 +30,7 @@ __all__ = [
     "DEFAULT_ORDERS",
     "INTEGER_ORDERS",
     "OBSERVERS",
+    "Costed",
     "Ledger",
     "NoisySum",
     "RoundPrivacy",

@@ -36,7 +36,7 @@ from sparse_secagg.privacy.sampling import (
 )
 from sparse_secagg.validation import check_delta, check_integer, check_positive
 
-__all__ = ["OBSERVERS", "NoisySum", "RoundPrivacy", "rounds_within"]
+__all__ = ["OBSERVERS", "Costed", "NoisySum", "RoundPrivacy", "rounds_within"]
 
 #: Who may look: the server alone, the server with colluding clients, everybody else.
 OBSERVERS = ("server", "colluders", "release")
@@ -265,6 +265,32 @@ class RoundPrivacy:
         if observer not in OBSERVERS:
             raise ValueError(f"observer={observer!r} must be one of {', '.join(OBSERVERS)}.")
         return observer
+
+
+class Costed:
+    """What was learnt from a round, and so has its price: adds the round's ε to a result."""
+
+    privacy: RoundPrivacy
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the round against ``observer``, with the noise that survived."""
+        return self.privacy.epsilon()
+
+    @property
+    def delta(self) -> float:
+        """The δ of ``epsilon``."""
+        return self.privacy.delta
+
+    @property
+    def zcdp_epsilon(self) -> float:
+        """The paper's ε: the round is ½ε²-zCDP against ``observer``."""
+        return self.privacy.zcdp_epsilon()
+
+    @property
+    def observer(self) -> str:
+        """Whom ``epsilon`` is about, in words."""
+        return self.privacy.describe_observer()
 
 
 def rounds_within(fits: Callable[[int], bool]) -> int:

@@ -39,14 +39,20 @@ def log_every_opened_sum(log):
     rounds.Round.decode = decode
 
 
-def run_and_kill(job, seconds):
-    """Fork, run ``job`` in the child, kill it after ``seconds``; return whether it was killed."""
+def start(job):
+    """Fork and run ``job`` in the child; return the child."""
     child = os.fork()
     if child == 0:  # pragma: no cover
         try:
             job()
         finally:
             os._exit(0)
+    return child
+
+
+def run_and_kill(job, seconds):
+    """Fork, run ``job`` in the child, kill it after ``seconds``; return whether it was killed."""
+    child = start(job)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if os.waitpid(child, os.WNOHANG)[0]:
@@ -59,12 +65,7 @@ def run_and_kill(job, seconds):
 
 def seconds_to_the_first_sum(job, log):
     """Time one child until it has opened a sum: what a kill should wait for on this machine."""
-    child = os.fork()
-    if child == 0:  # pragma: no cover
-        try:
-            job()
-        finally:
-            os._exit(0)
+    child = start(job)
     start = time.monotonic()
     while not opened_sums(log) and time.monotonic() < start + 60:
         time.sleep(0.001)
