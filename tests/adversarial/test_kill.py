@@ -66,12 +66,12 @@ def run_and_kill(job, seconds):
 def seconds_to_the_first_sum(job, log):
     """Time one child until it has opened a sum: what a kill should wait for on this machine."""
     child = start(job)
-    start = time.monotonic()
-    while not opened_sums(log) and time.monotonic() < start + 60:
+    begun = time.monotonic()
+    while not opened_sums(log) and time.monotonic() < begun + 60:
         time.sleep(0.001)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return time.monotonic() - start
+    return time.monotonic() - begun
 
 
 def assert_charged_first(job, ledger_path, log, kills, delta=1e-5):
