@@ -245,19 +245,28 @@ class RoundPrivacy:
         if self.sampling is None or self.sampling.rate == 1.0 or np.isinf(plain).all():
             return plain
         rate = self.sampling.rate
-        bounds = [mixture_rdp(orders, plain, rate)]
-        if self.sampling.kind == "poisson":
-            touched = partial(self._plain, shares=k, adjacency=self.adjacency)
-            bounds.append(poisson_subsampled_rdp(orders, touched, rate))
-        else:
-            # exchanging one member of the cohort for another takes the curve of replacement
-            exchanged = partial(self._plain, shares=k, adjacency="replace_one")
-            bounds.append(subsampled_rdp_without_replacement(orders, exchanged, rate))
-            if self.adjacency == "zero_out" and all(part.near_gaussian for part in self.sums):
-                ratio = sum(part.squared_ratio(k) for part in self.sums)
-                gap = sum(part.gap(k) for part in self.sums)
-                bounds.append(fixed_cohort_rdp(orders, ratio, rate, gap))
+        # exchanging one member of the cohort for another takes the curve of replacement
+        exchanged = partial(self._plain, shares=k, adjacency="replace_one")
+        bounds = [
+            mixture_rdp(orders, plain, rate),
+            subsampled_rdp_without_replacement(orders, exchanged, rate),
+        ]
+        if self.adjacency == "zero_out":
+            bounds += self._zero_out_bounds(orders, rate)
         return np.minimum.reduce(bounds)
+
+    def _zero_out_bounds(self, orders: NDArray[np.float64], rate: float) -> list[NDArray]:
+        """Return the bounds that compare with the round in which the client's vector is zero."""
+        assert self.sampling is not None
+        k, bounds = self.n_survivors, []
+        if self.sampling.kind == "poisson":  # absent and zero are the same there
+            zeroed = partial(self._plain, shares=k, adjacency="zero_out")
+            bounds.append(poisson_subsampled_rdp(orders, zeroed, rate))
+        if all(part.near_gaussian for part in self.sums):
+            ratio = sum(part.squared_ratio(k) for part in self.sums)
+            gap = sum(part.gap(k) for part in self.sums)
+            bounds.append(fixed_cohort_rdp(orders, ratio, rate, gap))
+        return bounds
 
     def _check_observer(self, observer: str | None) -> str:
         if observer is None:

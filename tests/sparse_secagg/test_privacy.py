@@ -243,6 +243,26 @@ def test_a_known_seed_amplifies_nothing():
     assert secret.epsilon("release") < 0.2 * secret.epsilon("server")
 
 
+def test_poisson_cohorts_under_replacement_lie_above_the_exact_divergence():
+    """Worst case: the two vectors opposite to each other, against the exact integral."""
+    mechanism = CentralGaussian(noise_multiplier=2.0, adjacency="replace_one")
+    mechanism.calibrate(100, 2)
+    for population in (300, 1000, 10_000):
+        privacy = mechanism.privacy(sampling=Sampling(100, population, "poisson"))
+        q, step = 100 / population, 0.01
+        x = np.arange(-60, 60, step)
+
+        def mixture(centre, q=q, x=x):
+            return np.logaddexp(
+                math.log1p(-q) - x**2 / 8, math.log(q) - (x - centre) ** 2 / 8
+            ) - math.log(math.sqrt(8 * math.pi))
+
+        for alpha in (2, 4, 16):
+            logs = alpha * mixture(1.0) + (1 - alpha) * mixture(-1.0)
+            exact = (float(logsumexp(logs)) + math.log(step)) / (alpha - 1)
+            assert privacy.rdp([float(alpha)], "release")[0] >= exact * (1 - 1e-6)
+
+
 def test_poisson_sampling_is_for_a_trusted_server_only():
     poisson = Sampling(100, 10_000, "poisson")
     for cls in (DiscreteGaussian, Skellam):
