@@ -140,6 +140,12 @@ class Aggregator:
     ) -> Aggregator:
         """Return an aggregator that goes on where ``state`` is."""
         made = cls(config, architecture, population, ledger=ledger)
+        if made.ledger.rounds < state.rounds:
+            raise ValueError(
+                f"the run has done {state.rounds} rounds, but the ledger holds "
+                f"{made.ledger.rounds}: what they spent would be forgotten. Go on with the run's "
+                "own ledger (ledger.sqlite beside its checkpoint)."
+            )
         if state.rounds:
             made.clip_norm = state.clip_norm
             made.unconverged = state.unconverged

@@ -110,7 +110,13 @@ class CheckpointFile:
                     f"{self.path} holds a run that stopped after {done} of {rounds} rounds; go on "
                     "with it by resume (--resume), or choose another output folder."
                 )
-            self.path.with_name(LEDGER_NAME).unlink(missing_ok=True)  # a new run, a new account
+            if document["config"].get("private_noise"):
+                raise CheckpointError(
+                    f"{self.path.parent} holds a finished private run, whose account must not be "
+                    "lost; choose another output folder."
+                )
+            for name in (LEDGER_NAME, f"{LEDGER_NAME}-journal"):  # a new run, a new account
+                self.path.with_name(name).unlink(missing_ok=True)
             self.path.unlink()
         elif self.path is not None and self.path.with_name(LEDGER_NAME).exists():
             raise CheckpointError(

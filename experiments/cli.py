@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -190,7 +191,7 @@ def _whole(option: str, value: float | None) -> int | None:
     """Return a count written as 1000 or 1e3."""
     if value is None:
         return None
-    if value != int(value):
+    if not math.isfinite(value) or value != int(value):
         raise ValueError(f"{option} {value} must be a whole number.")
     return int(value)
 

@@ -71,7 +71,8 @@ class EpsilonRow:
         Distributed noise: against the server, against it with the colluders, and to anyone who
         sees only the results while the cohorts, of fixed size, stay secret.
     trusted_server : float
-        Central noise on Poisson cohorts: to anyone who sees only the results of a trusted server.
+        Central noise on Poisson cohorts: to anyone who sees only the results of a trusted server,
+        and not how many clients took part.
     """
 
     noise_multiplier: float
@@ -147,7 +148,7 @@ def show(setting: Setting, rows: Sequence[EpsilonRow], console: Console) -> None
         )
         + "\nrelease: distributed noise, to anyone who sees only the results; cohorts of fixed "
         "size, drawn in secret."
-        "\ntrusted server: central noise on Poisson cohorts, to anyone who sees only the results; "
-        "against the server itself ε is infinite.",
+        "\ntrusted server: central noise on Poisson cohorts whose size nobody learns, to anyone "
+        "who sees only the results; against the server itself ε is infinite.",
         highlight=False,
     )

@@ -190,6 +190,9 @@ def run_training(
             progress(current.record, config)
         last = current
     aggregator = last.aggregator if last is not None else None
+    if aggregator is None:  # nothing was left to do
+        population = len(data.clients)
+        aggregator = Aggregator.for_training(config, model.architecture, population, state, ledger)
     return _result(config, model, data, state, aggregator)
 
 
@@ -341,11 +344,8 @@ def _result(
     model: Model,
     data: ClientData,
     state: TrainingState,
-    aggregator: Aggregator | None,
+    aggregator: Aggregator,
 ) -> TrainingResult:
-    if aggregator is None:  # nothing was left to do
-        population = len(data.clients)
-        aggregator = Aggregator.for_training(config, model.architecture, population, state)
     return TrainingResult(
         config=config,
         history=state.history,

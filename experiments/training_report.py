@@ -22,6 +22,7 @@ from experiments.heavy_hitters import HeavyHittersResult
 from experiments.plots import PALETTE, new_figure, save
 from experiments.private_files import make_folder, write_text
 from experiments.terminal import literal
+from sparse_secagg.privacy import describe_observer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,7 +136,8 @@ def show(result: TrainingResult, console: Console) -> None:
 
 def _show_hitters(result: HeavyHittersResult, console: Console) -> None:
     """Print what is released, and apart from it what was measured on the exact data."""
-    spent = f"ε = {_epsilon(result.epsilon)} against the server at δ = {result.config.delta:g}"
+    against = describe_observer(result.observer, result.config.colluders)
+    spent = f"ε = {_epsilon(result.epsilon)} against {against} at δ = {result.config.delta:g}"
     console.print(literal(f"Domain: {result.domain.description}."))
     console.print(literal(f"Released ({spent}): the {len(result.top)} most common,"))
     console.print(literal(_few(result.top)))
@@ -179,10 +181,8 @@ def draw(result: TrainingResult) -> Figure:
     left.set_xlim(0, rounds[-1])
     left.grid(alpha=0.3)
     for panel in right:
-        for colour, style, name, label in (
-            (PALETTE[0], "-", "server", "against the server"),
-            (PALETTE[1], "--", "release", "against anyone who sees only the models"),
-        ):
+        for (name, _), colour, style in zip(_observers(result), PALETTE, ("-", "--", ":")):
+            label = f"against {describe_observer(name, config.colluders)}"
             spent = [getattr(record.privacy, name) for record in result.history]
             panel.plot(rounds, spent, color=colour, linestyle=style, label=label)
         panel.set(xlabel="round", ylabel=f"ε at δ = {config.delta:g}", title="Privacy spent so far")
@@ -194,7 +194,9 @@ def draw(result: TrainingResult) -> Figure:
 
 def _table(result: TrainingResult) -> Table:
     table = Table(title=f"{len(result.history)} rounds, {result.seconds:.1f} s")
-    for heading in ("round", "test accuracy", "ε (server)", "ε (release)", "clip"):
+    observers = _observers(result)
+    shown = [f"ε ({heading})" for _, heading in observers]
+    for heading in ("round", "test accuracy", *shown, "clip"):
         table.add_column(heading, justify="right")
     history = result.history
     step = math.ceil(len(history) / _ROWS)
@@ -203,11 +205,17 @@ def _table(result: TrainingResult) -> Table:
             table.add_row(
                 str(record.number),
                 f"{record.accuracy:.2%}",
-                _epsilon(record.privacy.server),
-                _epsilon(record.privacy.release),
+                *(_epsilon(getattr(record.privacy, name)) for name, _ in observers),
                 f"{record.clip_norm:.3g}",
             )
     return table
+
+
+def _observers(result: TrainingResult) -> list[tuple[str, str]]:
+    """Return the observers whose ε a run shows, with short headings."""
+    colluders = result.config.colluders
+    also = [("colluders", f"server + {colluders}")] if colluders else []
+    return [("server", "server"), *also, ("release", "release")]
 
 
 def _epsilon(value: float) -> str:

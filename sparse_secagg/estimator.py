@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -92,7 +93,8 @@ class RoundResult(Costed):
 
     def __str__(self) -> str:
         rows = {
-            "privacy": f"({self.epsilon:.4g}, {self.delta:.3g})-DP against {self.observer}"
+            "privacy": f"({self.epsilon:.4g}, {self.delta:.3g})-DP against {self.observer} "
+            f"({self.privacy.adjacency})"
             + (", NOT PRIVATE: simulated or without noise" if self.not_private else ""),
             "zcdp_epsilon": f"{self.zcdp_epsilon:.4g}",
             "clients": f"{self.n_survivors:,} of {self.n_clients:,}",
@@ -390,7 +392,8 @@ class SparseSecAgg(BaseEstimator):
             # only survivors' bits, and their noise, can be counted on
             norms = np.concatenate(run.norms)[run.survivors]
             p = config.mechanism
-            clip.update(norms, rng, adjacency=p.adjacency, colluders=p.colluders)
+            colluders = min(p.colluders, len(norms) - 1)
+            clip.update(norms, rng, adjacency=p.adjacency, colluders=colluders)
         self._keep(run, decoder, weights, clip, feedback, account.privacy)
         return self
 
@@ -490,6 +493,7 @@ class SparseSecAgg(BaseEstimator):
         if not isinstance(self.mechanism, str):
             # an instance brings its own promises, which may be stronger
             own = self.mechanism
+            self._check_instance(own)
             least = max(guaranteed or 0, own.min_survivors or 0) or None
             return clone(own).set_params(
                 min_survivors=least, colluders=max(self.colluders, own.colluders)
@@ -505,6 +509,17 @@ class SparseSecAgg(BaseEstimator):
             min_survivors=guaranteed,
             colluders=self.colluders,
         )
+
+    def _check_instance(self, own: IntegerMechanism) -> None:
+        """Raise if a parameter of the round is given here and differs in the mechanism given."""
+        defaults = {name: p.default for name, p in signature(type(self)).parameters.items()}
+        for name in ("epsilon", "delta", "noise_multiplier", "n_bits", "adjacency", "rotation"):
+            mine, its = getattr(self, name), getattr(own, name)
+            if mine not in (defaults[name], its):
+                raise ValueError(
+                    f"{name}={mine!r} is not used, since mechanism= is an instance whose {name} is "
+                    f"{its!r}; give it there."
+                )
 
     def _make_ledger(self, delta: float) -> Any:
         ledger = self.ledger

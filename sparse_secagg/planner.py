@@ -331,7 +331,7 @@ class Plan:
         return (
             f"Privacy over {self.rounds} round(s), delta = {self.delta:.3g}: "
             f"epsilon {self.epsilon_server:.4g} against {against}, "
-            f"{self.epsilon_release:.4g} against anyone who sees only the results. "
+            f"{self.epsilon_release:.4g} against {self.privacy.describe_observer('release')}. "
             f"Noise multiplier z = {self.noise_multiplier:.4g} per round (zCDP epsilon "
             f"{self.zcdp_epsilon:.4g})."
         )

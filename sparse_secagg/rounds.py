@@ -175,7 +175,7 @@ class RoundConfig:
             encoder_seed=encoder_seed,
             mechanism=parameters,
             min_survivors=None if mechanism.min_survivors is None else parameters.min_survivors,
-            epsilon=mechanism.privacy().epsilon(),
+            epsilon=mechanism.privacy().sampled(None).epsilon(),
             delta=float(mechanism.delta),
         )
 
@@ -247,7 +247,8 @@ class ClientPolicy:
     ----------
     max_epsilon, max_delta : float
         Largest ε of a round, with its guaranteed survivors, and largest δ that the client agrees
-        to. There is no default: this is the client's decision.
+        to. There is no default: this is the client's decision. Where the round's ``min_survivors``
+        is None nobody guarantees any number, and ε is what the noise of all clients gives.
     dim : int, optional
         The length its vectors have.
     allow_trusted_server : bool
@@ -531,10 +532,14 @@ def aggregate(
         raise ValueError(f"on_invalid={on_invalid!r} must be 'raise' or 'exclude'.")
     mask = np.uint64(config.mechanism.modulus - 1)
     total = np.zeros(config.mechanism.padded_dim, dtype=np.uint64)
-    survivors = []
+    survivors: list[int] = []
+    seen: set[bytes] = set()
     for i, message in enumerate(messages):
         try:
             values = unpack_message(config, message)
+            if message in seen:
+                raise ValueError("is a repetition of an earlier one, whose noise counts once.")
+            seen.add(message)
         except ValueError as error:
             if on_invalid == "raise":
                 raise ValueError(f"message {i}: {error}") from None
@@ -588,8 +593,11 @@ def server_decode(
         Fewer than ``config.min_survivors`` survived. Where that is None any number is decoded,
         with a :class:`PrivacyWarning` if ε exceeds what the round claims.
     """
-    k = int(survivors if isinstance(survivors, int | np.integer) else len(survivors))
-    work = _round(config)
+    if not isinstance(survivors, int | np.integer):
+        if len(set(survivors)) < len(survivors):
+            raise ValueError("survivors names a message twice; its noise counts once.")
+        survivors = len(survivors)
+    k, work = int(survivors), _round(config)
     privacy = work.privacy(k)
     sketch, noise_std = work.decode(total, k), work.mechanism.noise_std(k)
     solver = make_decoder(decoder).fit(work.encoder.operator_, sketch, noise_std=noise_std)

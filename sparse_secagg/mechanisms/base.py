@@ -443,7 +443,7 @@ class IntegerMechanism(BaseEstimator):
             sums=(self.noisy_sum(),),
             delta=self.delta,
             adjacency=p.adjacency,
-            n_survivors=check_integer("n_survivors", k, 1),
+            n_survivors=check_integer("n_survivors", k, 1, p.n_clients),
             colluders=p.colluders if colluders is None else colluders,
             sampling=self.sampling if sampling is None else sampling,
         )

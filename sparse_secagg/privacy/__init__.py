@@ -18,7 +18,13 @@ from sparse_secagg.privacy.curves import (
     skellam_rdp,
 )
 from sparse_secagg.privacy.ledger import Ledger
-from sparse_secagg.privacy.observers import OBSERVERS, Costed, NoisySum, RoundPrivacy
+from sparse_secagg.privacy.observers import (
+    OBSERVERS,
+    Costed,
+    NoisySum,
+    RoundPrivacy,
+    describe_observer,
+)
 from sparse_secagg.privacy.sampling import (
     Sampling,
     fixed_cohort_rdp,
@@ -37,6 +43,7 @@ __all__ = [
     "Sampling",
     "ddg_grid_rdp",
     "ddg_rdp",
+    "describe_observer",
     "discrete_sum_gap",
     "fixed_cohort_rdp",
     "gaussian_rdp",

@@ -35,7 +35,9 @@ _SECONDS_TO_WAIT = 30.0  # for another process that is writing
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_VERSION};
-CREATE TABLE IF NOT EXISTS settings (delta REAL NOT NULL, orders BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS settings (
+    delta REAL NOT NULL, orders BLOB NOT NULL, adjacency TEXT
+);
 CREATE TABLE IF NOT EXISTS charges (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     key TEXT UNIQUE,
@@ -103,7 +105,8 @@ class Ledger:
     ) -> None:
         self.delta = check_delta(delta)
         self.orders = tuple(float(a) for a in check_orders(orders))
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()
+        self._process = os.getpid()
         self._lock = threading.RLock()
         self._memory: sqlite3.Connection | None = None
         if self.path is None:
@@ -136,7 +139,7 @@ class Ledger:
             Names the release. A second charge of the same key adds nothing, so it is only for
             releases that are the same bit for bit when repeated: simulations.
         """
-        return self._add(self._charge_of(privacy, rounds), key)
+        return self._add(self._charge_of(privacy, rounds), key, privacy.adjacency)
 
     def settle(self, number: int, privacy: RoundPrivacy) -> None:
         """Replace a charge by what the round really cost, once the survivors are known."""
@@ -303,7 +306,9 @@ class Ledger:
         with self._transaction() as transaction:
             settings = transaction.execute("SELECT delta, orders FROM settings").fetchone()
             if settings is None:
-                transaction.execute("INSERT INTO settings VALUES (?, ?)", (self.delta, orders))
+                transaction.execute(
+                    "INSERT INTO settings VALUES (?, ?, NULL)", (self.delta, orders)
+                )
         if settings is not None and settings[0] != self.delta:
             raise ValueError(
                 f"delta={self.delta} differs from delta={settings[0]} of the ledger "
@@ -317,6 +322,11 @@ class Ledger:
         """Yield a connection; to a file always a new one, since they do not survive a fork."""
         with self._lock:
             if self._memory is not None:
+                if os.getpid() != self._process:
+                    raise RuntimeError(
+                        "this ledger lives in the memory of another process, which would not "
+                        "learn of the charge; give it a path, which processes can share."
+                    )
                 yield self._memory
                 return
             assert self.path is not None
@@ -339,8 +349,10 @@ class Ledger:
                 raise
             connection.commit()
 
-    def _add(self, charge: _Charge, key: str | None = None) -> int:
+    def _add(self, charge: _Charge, key: str | None = None, adjacency: str | None = None) -> int:
         with self._transaction() as connection:
+            if adjacency is not None:
+                _keep_to_one_adjacency(connection, adjacency)
             if key is not None:
                 found = connection.execute("SELECT id FROM charges WHERE key = ?", (key,))
                 for (number,) in found:
@@ -389,6 +401,18 @@ class Ledger:
         if np.isnan(values).any() or (values < 0).any():
             raise ValueError(f"{name} holds NaN or negative values; a Rényi divergence is neither.")
         return values
+
+
+def _keep_to_one_adjacency(connection: sqlite3.Connection, adjacency: str) -> None:
+    """Note the neighbours that the first charge is about; refuse others, which do not add up."""
+    (found,) = connection.execute("SELECT adjacency FROM settings").fetchone()
+    if found is None:
+        connection.execute("UPDATE settings SET adjacency = ?", (adjacency,))
+    elif found != adjacency:
+        raise ValueError(
+            f"adjacency={adjacency!r} differs from {found!r} of the ledger's earlier charges; "
+            "their sum would be true of neither. Use one ledger for each."
+        )
 
 
 def _sum(charges: Sequence[_Charge], n_orders: int) -> _Charge:

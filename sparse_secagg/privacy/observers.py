@@ -36,7 +36,14 @@ from sparse_secagg.privacy.sampling import (
 )
 from sparse_secagg.validation import check_delta, check_integer, check_positive
 
-__all__ = ["OBSERVERS", "Costed", "NoisySum", "RoundPrivacy", "rounds_within"]
+__all__ = [
+    "OBSERVERS",
+    "Costed",
+    "NoisySum",
+    "RoundPrivacy",
+    "describe_observer",
+    "rounds_within",
+]
 
 #: Who may look: the server alone, the server with colluding clients, everybody else.
 OBSERVERS = ("server", "colluders", "release")
@@ -115,7 +122,8 @@ class RoundPrivacy:
     colluders : int
         Of them, clients that may tell the server their noise.
     sampling : Sampling, optional
-        How the cohort was drawn.
+        How the cohort was drawn. Clients may drop out of it, as long as that does not depend on
+        who they are.
 
     Examples
     --------
@@ -143,6 +151,10 @@ class RoundPrivacy:
         sensitivity_factor(self.adjacency)
         check_integer("n_survivors", self.n_survivors, 0)
         check_integer("colluders", self.colluders, 0)
+        if self.sampling is not None and self.n_survivors > self.sampling.cohort:
+            raise ValueError(
+                f"n_survivors={self.n_survivors} is more than the cohort of {self.sampling.cohort}."
+            )
         poisson = self.sampling is not None and self.sampling.kind == "poisson"
         if poisson and not all(part.central for part in self.sums):
             raise ValueError(
@@ -170,12 +182,13 @@ class RoundPrivacy:
     def describe_observer(self, observer: str | None = None) -> str:
         """Return who ``observer`` is, in words."""
         which = self._check_observer(observer)
-        if which == "server":
-            return "the server"
-        if which == "colluders":
-            return f"the server with {self.colluders} colluding clients"
+        if which != "release":
+            return describe_observer(which, self.colluders)
         trust = ", if the server is trusted" if self.central else ""
-        return f"anyone who sees only the results{trust}"
+        secret = self.sampling is not None and self.sampling.rate < 1
+        return (
+            describe_observer(which) + trust + (", while the cohorts stay secret" if secret else "")
+        )
 
     def rdp(
         self, orders: ArrayLike = DEFAULT_ORDERS, observer: str | None = None
@@ -227,10 +240,11 @@ class RoundPrivacy:
         observers = ["server", "release"] if self.central else ["server"]
         observers += ["colluders"] if self.colluders and not self.central else []
         observers += ["release"] if self.sampling is not None and not self.central else []
-        return "; ".join(
+        parts = [
             f"({self.epsilon(who):.4g}, {self.delta:.3g})-DP against {self.describe_observer(who)}"
             for who in observers
-        )
+        ]
+        return f"{'; '.join(parts)} ({self.adjacency})"
 
     # -- curves ---------------------------------------------------------------------------------
 
@@ -274,6 +288,15 @@ class RoundPrivacy:
         if observer not in OBSERVERS:
             raise ValueError(f"observer={observer!r} must be one of {', '.join(OBSERVERS)}.")
         return observer
+
+
+def describe_observer(observer: str, colluders: int = 0) -> str:
+    """Return who an observer is, in words."""
+    return {
+        "server": "the server",
+        "colluders": f"the server with {colluders} colluding clients",
+        "release": "anyone who sees only the results",
+    }[observer]
 
 
 class Costed:

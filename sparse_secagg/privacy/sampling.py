@@ -51,7 +51,8 @@ class Sampling:
     cohort, population : int
         Clients in a round (on average, for "poisson"), and clients altogether.
     kind : {"fixed", "poisson"}
-        A cohort of fixed size, or every client by itself.
+        A cohort of fixed size, or every client by itself. The latter amplifies only while nobody
+        learns how many took part: sums are divided by the public ``cohort``, not by that number.
     secret : bool
         Whether the draw stays secret: private randomness, and nobody publishes the cohorts. If
         not, sampling amplifies nothing.
@@ -64,7 +65,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         check_integer("cohort", self.cohort, 1)
-        if not self.population >= self.cohort:
+        if check_integer("population", self.population, 1) < self.cohort:
             raise ValueError(
                 f"population={self.population} must be at least the cohort of {self.cohort}."
             )
@@ -125,12 +126,12 @@ def mixture_rdp(orders: ArrayLike, rdp: ArrayLike, rate: float) -> NDArray[np.fl
     """
     orders = check_orders(orders)
     exponent = (orders - 1) * np.asarray(rdp, dtype=np.float64)
-    if _check_rate(rate) == 0.0:
-        return np.zeros_like(orders)
-    # log(1 − q + q·e^x) without overflow
-    return np.logaddexp(math.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + exponent) / (
-        orders - 1
-    )
+    rate = _check_rate(rate)
+    # log(1 + q·(e^x − 1)), without cancellation where x is small nor overflow where it is large
+    small = np.log1p(rate * np.expm1(np.minimum(exponent, 1.0)))
+    with np.errstate(divide="ignore"):
+        large = np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+    return np.where(exponent <= 1.0, small, large) / (orders - 1)
 
 
 def subsampled_rdp_without_replacement(
@@ -280,6 +281,8 @@ def _log_sum(logs: NDArray[np.float64], one_more: float) -> float:
     top = max(float(logs.max()), one_more)
     if math.isinf(top):
         return top
+    if top == one_more:  # what is added may be far below the rounding of 1
+        return top + math.log1p(float(np.exp(logs - top).sum()))
     return top + math.log(float(np.exp(logs - top).sum()) + math.exp(one_more - top))
 
 

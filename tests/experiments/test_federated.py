@@ -1,5 +1,6 @@
 """Training learns, is repeatable whatever the jobs, goes on exactly, and its ledger adds up."""
 
+import io
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from experiments import tasks
+from experiments import tasks, training_report
 from experiments.aggregation import Aggregator, training_decoder
 from experiments.checkpoints import CheckpointError, CheckpointFile, TrainingState
 from experiments.federated import TrainingConfig, run_training, training_rounds
@@ -157,9 +159,35 @@ def test_a_run_without_a_checkpoint_yet_keeps_its_charges(tmp_path):
     assert file.ledger().rounds == 3
     alone = run_training(config)
     assert result.epsilon > alone.epsilon
-    # a finished run may be replaced, and the new one has its own account
-    assert run_training(config, output=tmp_path).epsilon == pytest.approx(alone.epsilon)
-    assert file.ledger().rounds == 2
+    # nor does a new run erase the account of a finished private one
+    with pytest.raises(CheckpointError, match="finished private run"):
+        run_training(config, output=tmp_path)
+    assert file.ledger().rounds == 3
+
+
+def test_resuming_without_the_ledger_is_refused(tmp_path):
+    """Two rounds are done; an empty ledger would report what the others cost only."""
+    config = replace(SMALL, rounds=2, private_noise=True)
+    run_training(config, output=tmp_path)
+    (tmp_path / "ledger.sqlite").unlink()
+    with pytest.raises(ValueError, match="done 2 rounds, but the ledger holds 0"):
+        run_training(config, output=tmp_path, resume=True)
+
+
+def test_a_finished_simulation_may_be_replaced(tmp_path):
+    config = replace(SMALL, rounds=2)
+    first = run_training(config, output=tmp_path)
+    again = run_training(replace(config, seed=4), output=tmp_path)
+    assert again.epsilon == pytest.approx(first.epsilon)
+
+
+def test_the_table_shows_what_colluders_make_of_it():
+    result = run_training(replace(SMALL, noise_multiplier=2.0, colluders=6))
+    console = Console(record=True, width=120, file=io.StringIO())
+    training_report.show(result, console)
+    text = console.export_text()
+    assert "ε (server + 6)" in text
+    assert f"{result.epsilon:.3g}" in text
 
 
 def test_simulated_rounds_that_are_repeated_are_charged_once(tmp_path):

@@ -81,6 +81,42 @@ def test_several_processes_share_one_ledger(tmp_path):
     assert Ledger(1e-5, path=path).rounds == 60
 
 
+def test_one_ledger_is_about_one_kind_of_neighbours(tmp_path):
+    ledger = Ledger(1e-5, path=tmp_path / "l.sqlite")
+    ledger.charge(privacy())
+    other = DiscreteGaussian(noise_multiplier=4.0, n_bits=20, adjacency="replace_one")
+    other.calibrate(30, 10)
+    with pytest.raises(ValueError, match="adjacency='replace_one' differs from 'zero_out'"):
+        Ledger(1e-5, path=tmp_path / "l.sqlite").charge(other.privacy())
+    assert ledger.rounds == 1
+
+
+def test_a_ledger_in_memory_stays_in_its_process():
+    ledger = Ledger(1e-5)
+
+    def charge(queue):
+        try:
+            ledger.charge(privacy())
+        except RuntimeError as error:
+            queue.put(str(error))
+
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=charge, args=(queue,))
+    child.start()
+    assert "give it a path" in queue.get(timeout=60)
+    child.join()
+
+
+def test_a_relative_path_is_one_account_wherever_the_process_goes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger(1e-5, path="ledger.sqlite")
+    ledger.charge(privacy())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert pickle.loads(pickle.dumps(ledger)).rounds == ledger.rounds == 1
+
+
 def test_a_copy_is_the_same_account(tmp_path):
     for ledger in (Ledger(1e-5), Ledger(1e-5, path=tmp_path / "l.sqlite")):
         for same in (copy.copy(ledger), copy.deepcopy(ledger)):
@@ -177,6 +213,10 @@ def test_colluders_are_named_and_paid_for():
     assert wary.privacy_.epsilon("server") < 0.6
     instance = SparseSecAgg(mechanism=DiscreteGaussian(1.0, n_bits=20), colluders=20)
     assert instance.fit(X).config_.mechanism.noise_shares == 10
+    with pytest.raises(ValueError, match=r"adjacency='replace_one' is not used"):
+        SparseSecAgg(mechanism=DiscreteGaussian(1.0), adjacency="replace_one").fit(X)
+    with pytest.raises(ValueError, match=r"epsilon=0\.5 is not used.*epsilon is 1\.0"):
+        SparseSecAgg(mechanism=DiscreteGaussian(1.0), epsilon=0.5).fit(X)
     with pytest.raises(ValueError, match="colluders=30 leave no honest client"):
         SparseSecAgg(colluders=30).fit(X)
     with pytest.warns(PrivacyWarning, match="epsilon is inf"):

@@ -234,6 +234,39 @@ def test_zero_out_tightens_the_release_of_a_gaussian_sum_by_hand():
     assert released == pytest.approx(by_hand, rel=1e-6)
 
 
+def test_tiny_costs_are_not_rounded_away():
+    """z = 1000 and q = 1e-6: nothing is free, and nothing is negative."""
+    mechanism = DiscreteGaussian(noise_multiplier=1000.0, n_bits=40)
+    mechanism.calibrate(100, 2)
+    released = mechanism.privacy(sampling=Sampling(100, 10**8)).rdp(observer="release")
+    assert (released > 0).all()
+    q, rho = 1e-6, 1e-6
+    assert released[DEFAULT_ORDERS.index(2.0)] == pytest.approx(q * q * rho, rel=1e-3)
+
+
+@pytest.mark.parametrize("population", [math.inf, 3400.5, math.nan, 99])
+def test_populations_are_counts(population):
+    with pytest.raises(ValueError, match="population"):
+        Sampling(100, population)
+
+
+def test_more_survivors_than_clients_protect_nobody():
+    mechanism = DiscreteGaussian(noise_multiplier=1.0, n_bits=20)
+    mechanism.calibrate(100, 10)
+    with pytest.raises(ValueError, match="n_survivors=101"):
+        mechanism.privacy(101)
+    with pytest.raises(ValueError, match="more than the cohort"):
+        mechanism.privacy(100, sampling=Sampling(1, 1000))
+
+
+def test_text_names_observers_and_neighbours():
+    mechanism = DiscreteGaussian(noise_multiplier=1.0, n_bits=20, adjacency="replace_one")
+    mechanism.calibrate(100, 10)
+    text = str(mechanism.privacy(colluders=3, sampling=Sampling(100, 1000)))
+    for words in ("the server with 3 colluding", "cohorts stay secret", "(replace_one)"):
+        assert words in text
+
+
 def test_a_known_seed_amplifies_nothing():
     mechanism = DiscreteGaussian(noise_multiplier=4.0, n_bits=20)
     mechanism.calibrate(100, 10)

@@ -580,6 +580,19 @@ def test_below_min_survivors_nothing_is_decoded(X):
         server_decode(config, total, 29)
 
 
+def test_a_message_counts_once(config, X):
+    """Its noise is there once, however often it is sent or named."""
+    message = encode(config, X[0])
+    with pytest.raises(ValueError, match="repetition"):
+        aggregate(config, [message, message])
+    total, survivors = aggregate(config, [message, message], on_invalid="exclude")
+    assert survivors == [0]
+    with pytest.raises(ValueError, match="twice"):
+        server_decode(config, total, [0, 0])
+    with pytest.raises(ValueError, match="n_survivors=1000000"):
+        server_decode(config, total, 10**6)
+
+
 def test_every_decode_tells_its_realised_epsilon(config, X):
     messages = [encode(config, x) for x in X]
     total, survivors = aggregate(config, messages)
