@@ -16,7 +16,7 @@ from sparse_secagg import SparseSecAgg, rounds
 from sparse_secagg.accounting import Ledger
 
 CONFIG = TrainingConfig(
-    task="digits", rounds=400, clients=5, noise_multiplier=1.0, compression=20, private_noise=True
+    task="digits", rounds=10**6, clients=5, noise_multiplier=1.0, compression=20, private_noise=True
 )
 ROUND = {"noise_multiplier": 1.0, "decoder": "linear", "compression": 5}
 
