@@ -21,6 +21,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from solvers.amp.evolution import StateEvolution, state_evolution
     from solvers.base import Solution, Solver, get, names, register
+    from solvers.inference import (
+        confidence_interval,
+        discoveries,
+        p_values,
+        selected_intervals,
+    )
     from solvers.operators import Operator, as_operator
 
 _HOME = {
@@ -29,9 +35,13 @@ _HOME = {
     "Solver": "base",
     "StateEvolution": "amp.evolution",
     "as_operator": "operators",
+    "confidence_interval": "inference",
+    "discoveries": "inference",
     "get": "base",
     "names": "base",
+    "p_values": "inference",
     "register": "base",
+    "selected_intervals": "inference",
     "state_evolution": "amp.evolution",
 }
 
@@ -41,9 +51,13 @@ __all__ = [
     "Solver",
     "StateEvolution",
     "as_operator",
+    "confidence_interval",
+    "discoveries",
     "get",
     "names",
+    "p_values",
     "register",
+    "selected_intervals",
     "state_evolution",
 ]
 

@@ -54,6 +54,12 @@ class Solution:
         Whether the stopping rule was met; if not, ``fit`` warns with ``message``.
     message : str
         What was reached and what to change, for the warning.
+    std_err : float, ndarray of shape (d,), callable or None
+        Standard error of each entry of an unbiased estimate, over draws of A and the noise; None
+        of a biased one. A function without arguments is called when it is first asked for. See
+        :mod:`solvers.inference` for what to do with it.
+    std_err_note : str
+        What to know of it: that it was widened, and why.
     """
 
     coef: NDArray[np.float64]
@@ -61,6 +67,8 @@ class Solution:
     noise_std: float | None = None
     converged: bool = True
     message: str = ""
+    std_err: Any = None
+    std_err_note: str = ""
 
 
 class Solver(RegressorMixin, BaseEstimator):
@@ -117,12 +125,21 @@ class Solver(RegressorMixin, BaseEstimator):
         if not solution.coef.any() and y.any():
             _refuse_zero(operator)
         for field in fields(solution):
-            if field.name not in ("converged", "message"):
+            if field.name not in ("converged", "message", "std_err"):
                 setattr(self, f"{field.name}_", getattr(solution, field.name))
+        self._std_err = solution.std_err
         self.operator_ = operator
         if not solution.converged:
             self._warn(solution.message)
         return self
+
+    @property
+    def std_err_(self) -> Any:
+        """Standard error of each entry of ``coef_``, a number or an array; None if biased."""
+        check_is_fitted(self)
+        if callable(self._std_err):
+            self._std_err = self._std_err()
+        return self._std_err
 
     def decode(self, Y: ArrayLike) -> NDArray[np.float64]:
         """Estimate one x for each row of Y, with the A and the noise level of ``fit``.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,9 +26,17 @@ from solvers.base import (
     refuse_nonfinite,
 )
 from solvers.operators import Operator, RowSubset
+from solvers.standard_errors import (
+    effective_noise,
+    few_rows_factor,
+    measured_spread,
+    over_norms,
+    row_share,
+)
 
 __all__ = [
     "Certificate",
+    "Debiased",
     "LassoPath",
     "LassoProblem",
     "LassoSolution",
@@ -37,6 +46,7 @@ __all__ = [
     "alpha_of_the_paper",
     "certificate",
     "certify",
+    "debias",
     "debiased",
     "dual_norm",
     "feasible",
@@ -143,6 +153,7 @@ def alpha_from_noise(noise_std: float, column_norms: NDArray[np.float64], m: int
     return float(noise_std * np.sqrt(2 * np.log(max(d, 2))) * column_norms.max() / m)
 
 
+<<<<<<< HEAD
 def alpha_of_the_paper(noise_std: float, column_norms: NDArray[np.float64], m: int) -> float:
     """Return the regularisation of the paper's corollary on sparse means, in this objective.
 
@@ -159,6 +170,46 @@ def alpha_of_the_paper(noise_std: float, column_norms: NDArray[np.float64], m: i
     d = len(column_norms)
     log_terms = np.log(max(d, 2)) + 1.0 + np.log(2.0 / _PAPER_FAILURE)
     return float(noise_std * np.sqrt(log_terms / 2.0) * column_norms.max() / np.sqrt(m))
+=======
+@dataclass(frozen=True)
+class Debiased:
+    """An unbiased estimate made of a Lasso solution, and its standard error."""
+
+    coef: NDArray[np.float64]
+    std_err: Any
+    note: str
+
+
+def debias(
+    A: Operator,
+    y: NDArray[np.float64],
+    x: NDArray[np.float64],
+    column_norms: NDArray[np.float64],
+    noise_std: float | None = None,
+) -> Debiased:
+    """Return x + D^-1 A^T z (1 - ||x||_0 / N), z = (y - A x) / (1 - ||x||_0 / m).
+
+    D = diag ||A_j||^2, and N the number of columns of the orthogonal matrix that the rows of A
+    are taken from, infinite for independent entries. Unbiased over fresh draws of A and the
+    noise. The denominator is the share of degrees of freedom that the fit left in the
+    residual; without it the estimate still leans to zero. Where x has as many nonzeros as there
+    are measurements nothing is left, and one degree of freedom is taken.
+    """
+    m = len(y)
+    n_nonzero = int(np.count_nonzero(x))
+    left = max(m - n_nonzero, 1) / m
+    z = (y - A.image(x)) / left
+    correlations = np.asarray(A.rmatvec(z), dtype=np.float64)
+    share = row_share(A)
+    kept = 1.0 - share * n_nonzero / m
+    squares = column_norms**2
+    step = np.divide(correlations, squares, out=np.zeros(len(x)), where=squares > 0)
+    scaled = np.divide(correlations, column_norms, out=np.zeros(len(x)), where=squares > 0)
+    spread = 1.0 if share else measured_spread(scaled, z, z, 1.0 - left, noise_std)
+    tau = effective_noise(spread * float(z @ z) / m, 1.0 - left, share, noise_std)
+    factor, note = few_rows_factor(A)
+    return Debiased(x + kept * step, over_norms(factor * tau, column_norms), note)
+>>>>>>> decoders
 
 
 def debiased(
@@ -167,19 +218,8 @@ def debiased(
     x: NDArray[np.float64],
     column_norms: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return x + D^-1 A^T (y - A x) / (1 - ||x||_0 / m), D = diag ||A_j||^2.
-
-    Unbiased over fresh draws of A and the noise. The denominator is the share of degrees of
-    freedom that the fit left in the residual; without it the estimate still leans to zero.
-    Where x has as many nonzeros as there are measurements nothing is left, and one
-    degree of freedom is taken.
-    """
-    m = len(y)
-    left = max(m - int(np.count_nonzero(x)), 1) / m
-    correlations = A.rmatvec(y - A.image(x))
-    squares = column_norms**2
-    step = np.divide(correlations, squares, out=np.zeros(len(x)), where=squares > 0)
-    return x + step / left
+    """Return the estimate of :func:`debias`."""
+    return debias(A, y, x, column_norms).coef
 
 
 # --- solvers ----------------------------------------------------------------------------
@@ -443,8 +483,11 @@ class LassoSolver(Solver):
         found = self._minimum(problem, alpha, X0)
         gap = float(found.dual_gap[0])
         converged = gap <= float(problem.allowed_gap(self.tol)[0])
+        estimate = self._estimate(problem, y, found.coef[0], noise_std)
         return LassoSolution(
-            coef=self._estimates(problem, found)[0],
+            coef=estimate.coef,
+            std_err=estimate.std_err,
+            std_err_note=estimate.note,
             n_iter=n_iter + found.n_iter,
             noise_std=noise_std,
             alpha=alpha,
@@ -539,6 +582,13 @@ class LassoSolver(Solver):
             coefs.append(found.coef[0])
             gaps.append(found.dual_gap[0])
         return LassoPath(alphas, np.array(coefs), np.array(gaps))
+
+    def _estimate(
+        self, problem: LassoProblem, y: NDArray[np.float64], x: NDArray, noise_std: float | None
+    ) -> Debiased:
+        if not self.debias:
+            return Debiased(x, None, "")
+        return debias(problem.A, y, x, problem.column_norms, noise_std)
 
     def _estimates(self, problem: LassoProblem, found: Minimum) -> NDArray[np.float64]:
         if not self.debias:

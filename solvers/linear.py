@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from solvers.base import Solution, Solver, check_positive
 from solvers.operators import Operator
+from solvers.standard_errors import linear_std_err, median_std_err
 
 __all__ = ["LinearUnsketch", "MedianUnsketch", "Ridge"]
 
@@ -28,6 +29,14 @@ class LinearUnsketch(Solver):
 
     Unbiased over draws of A with E A^T A = I, as all encoders here are normalised. No
     parameters, no iterations.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,)
+    std_err_ : float or ndarray of shape (d,)
+        Standard error of each entry, from the sketch alone: the noise, and what other entries
+        leave in the same measurements. One for each entry on a count sketch, computed when first
+        asked for; widened where it has fewer than 15 rows, as ``std_err_note_`` says.
     """
 
     biased = False
@@ -40,7 +49,13 @@ class LinearUnsketch(Solver):
         noise_std: float | None,
         x0: NDArray[np.float64] | None,
     ) -> Solution:
-        return Solution(coef=np.asarray(A.rmatvec(y), dtype=np.float64), noise_std=noise_std)
+        std_err, note = linear_std_err(A, y, noise_std)
+        return Solution(
+            coef=np.asarray(A.rmatvec(y), dtype=np.float64),
+            noise_std=noise_std,
+            std_err=std_err,
+            std_err_note=note,
+        )
 
     def _decode(self, A: Operator, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.ascontiguousarray(A.rmatmat(Y.T).T, dtype=np.float64)
@@ -56,6 +71,13 @@ class MedianUnsketch(Solver):
 
     Needs a count-sketch operator, which offers ``row_estimates(y, start, stop)``. Robust to
     a few heavy collisions; the median of symmetric row estimates is unbiased.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (d,)
+    std_err_ : ndarray of shape (d,)
+        Standard error of each entry, from the sketch alone, computed when first asked for; wide
+        rather than narrow, as ``std_err_note_`` says.
     """
 
     biased = False
@@ -77,7 +99,8 @@ class MedianUnsketch(Solver):
         for start in range(0, d, _MEDIAN_BLOCK):
             stop = min(start + _MEDIAN_BLOCK, d)
             coef[start:stop] = np.median(A.row_estimates(y, start, stop), axis=0)
-        return Solution(coef=coef, noise_std=noise_std)
+        std_err, note = median_std_err(A, y)
+        return Solution(coef=coef, noise_std=noise_std, std_err=std_err, std_err_note=note)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from solvers.base import Solver, check_positive
 from solvers.lasso import (
+    Debiased,
     LassoProblem,
     LassoSolution,
     alpha_from_noise,
-    debiased,
+    debias,
     dual_norm,
     feasible,
 )
@@ -107,8 +108,13 @@ class SqrtLasso(Solver):
             point = norm**2, float(np.sum((y - A.image(x)) ** 2))
             norm = np.sqrt(_fixed_point(last, point))
             last = point
+        estimate = Debiased(x, None, "")
+        if self.debias:
+            estimate = debias(A, y, x, problem.column_norms, noise_std)
         return LassoSolution(
-            coef=debiased(A, y, x, problem.column_norms) if self.debias else x,
+            coef=estimate.coef,
+            std_err=estimate.std_err,
+            std_err_note=estimate.note,
             n_iter=n_iter,
             noise_std=float(np.linalg.norm(residual)) / np.sqrt(problem.m),
             alpha=alpha,

@@ -27,6 +27,7 @@ from solvers.amp import denoisers
 from solvers.amp.ensemble import Ensemble
 from solvers.base import Solution, Solver, check_positive
 from solvers.operators import Operator
+from solvers.standard_errors import effective_noise, few_rows_factor, measured_spread
 
 __all__ = ["AMP", "AMPSolution", "effective_noise"]
 
@@ -51,25 +52,8 @@ _FAR_FROM_FIXED = 0.3
 #: down to columns that share buckets (0.03 in sketches of four rows).
 _ALLOWED_CONTRADICTION = 0.1
 
-#: Largest s/m in the formula for an unknown noise level, which has a pole at 1.
+#: Largest s/m of a start: its residual is divided by 1 − s/m.
 _MOST_USED = 0.98
-
-
-def effective_noise(
-    mean_square: float, used: float, row_share: float, noise_std: float | None
-) -> float:
-    """Return τ from ‖z‖²/m, the share s/m of measurements used up and m/D.
-
-    τ² = ‖z‖²/m·(1 − m/D) + noise_std²·m/D. Where the noise is not known it is what makes
-    the fixed point consistent, noise_std² = τ²·(1 − s/m)/(1 − s/D).
-    """
-    if noise_std is not None:
-        return math.sqrt(mean_square * (1.0 - row_share) + noise_std**2 * row_share)
-    if row_share == 0.0:
-        return math.sqrt(mean_square)
-    share, used = min(row_share, 1.0 - 1e-6), min(max(used, 0.0), _MOST_USED)
-    inverse_gain = (1.0 - used) / (1.0 - used * share)
-    return math.sqrt(mean_square * (1.0 - share) / (1.0 - share * inverse_gain))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +68,6 @@ class AMPSolution(Solution):
         ‖coef − truth‖² that the residual implies; None where the noise level is not known.
     trusted : bool
         Whether what was measured agrees with the theory that τ rests on.
-    std_err : float, ndarray of shape (d,) or None
-        Standard error of each entry of an unbiased estimate; None of a biased one.
     history : ndarray
         Effective noise of each iterate, the start included.
     choice : dict or None
@@ -97,7 +79,6 @@ class AMPSolution(Solution):
     effective_noise: float
     predicted_error: float | None
     trusted: bool
-    std_err: Any = None
     history: NDArray[np.float64]
     choice: dict[str, str] | None = None
     fallback: str | None = None
@@ -235,9 +216,12 @@ class AMP(Solver):
             elif operators[0].has_sparse_columns:
                 chain.start(*_lasso_start(operators[0], ys[0], ensembles[0]))
         _advance(operators, chains, self.max_iter)
-        return [self._solution(chain, noise_std[0]) for chain in chains]
+        widened = max(few_rows_factor(A) for A in operators)
+        return [self._solution(chain, noise_std[0], widened) for chain in chains]
 
-    def _solution(self, chain: _Chain, noise_std: float | None) -> AMPSolution:
+    def _solution(
+        self, chain: _Chain, noise_std: float | None, widened: tuple[float, str]
+    ) -> AMPSolution:
         columns = chain.blocks[0].columns
         scale = 1.0 if columns is None else columns
         unit = float(np.sqrt(np.mean(np.square(scale))))
@@ -254,7 +238,8 @@ class AMP(Solver):
             effective_noise=chain.tau / unit,
             predicted_error=None if error is None else error / unit**2,
             trusted=contradiction is None,
-            std_err=chain.tau / scale if self.debias else None,
+            std_err=widened[0] * chain.tau / scale if self.debias else None,
+            std_err_note=widened[1] if self.debias else "",
             history=np.array(chain.history) / unit,
             choice=choices(chain.p, chain.tau) if choices else None,
         )
@@ -269,6 +254,7 @@ class AMP(Solver):
         tau = float(np.linalg.norm(y - A.matvec(found.coef))) / math.sqrt(len(y))
         return AMPSolution(
             coef=found.coef,
+            std_err=found.std_err,
             n_iter=found.n_iter,
             noise_std=noise_std,
             converged=False,
@@ -357,7 +343,10 @@ class _Block:
     def advance(self, x: NDArray, correlation: NDArray) -> None:
         """Given Aᵀ z of the proposed residual, mix it with the last one for the least τ."""
         p = self._pseudo_data_of(x, correlation.astype(x.dtype, copy=False))
-        self._spread = self._measured_spread(correlation)
+        if not self.row_share:  # orthogonal rows leave no room for another spread
+            self._spread = measured_spread(
+                correlation, self.proposed, self.z, self.used, self.noise_std
+            )
         if self.p is None:
             self.z, self.p = self.proposed, p
         else:
@@ -388,24 +377,6 @@ class _Block:
         if overlap == 0.0:
             return x + correlation
         return (x - overlap * self.p) / (1 - overlap) + correlation
-
-    def _measured_spread(self, correlation: NDArray) -> float:
-        """Return the variance of the noise in Aᵀz over ‖z‖²/m, that of independent entries.
-
-        It is not quite 1 where buckets that are fuller than others also hold more of z. By
-        Stein's lemma ‖Aᵀz‖² = ‖x − truth‖² + dτ² − 2s·(z·z₋)/m, with z₋ the residual that x was
-        made from. Orthogonal rows leave no room for that.
-        """
-        square = float(self.proposed @ self.proposed)
-        if self.row_share or square == 0.0:
-            return 1.0
-        if self.noise_std is None:
-            error = min(self.used, 1.0) * square
-        else:
-            error = max(square - self.m * self.noise_std**2, 0.0)
-        noise = float(np.dot(correlation, correlation)) - error
-        noise += 2 * self.used * float(self.proposed @ self.z)
-        return min(max(noise * self.m / (len(correlation) * square), 0.5), 2.0)
 
     def _effective_noise(self) -> float:
         mean_square = self._spread * float(self.z @ self.z) / self.m
@@ -504,6 +475,8 @@ class _Chain:
                 f"{self.change:.1e} of its expected error > tol={self.tol:.1e}; "
                 "raise max_iter or tol."
             )
+        if any(block.below_noise for block in self.blocks):
+            return None  # τ is then an upper bound
         distance = max(block.distance() for block in self.blocks)
         if distance > _FAR_FROM_FIXED:
             return (
@@ -512,8 +485,6 @@ class _Chain:
                 "predicted error can be trusted; use more measurements, more rows of a count "
                 "sketch, or another decoder."
             )
-        if any(block.below_noise for block in self.blocks):
-            return None  # τ is then an upper bound
         chance = math.sqrt(2 / self.d) + sum(math.sqrt(2 * b.m) for b in self.blocks) / self.d
         found = self.consistency()
         if self.tau > 2 * _LEAST_NOISE and abs(found - 1.0) > _ALLOWED_CONTRADICTION + 6 * chance:
