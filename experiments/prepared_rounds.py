@@ -212,6 +212,7 @@ def run_round(rows: Any, clip_norm: float, settings: RoundSettings, seed: int) -
         feedback=ThresholdFeedback(settings.threshold) if settings.threshold else None,
         random_state=seed,
         simulation_seed=seed,
+        diagnostics=True,
     ).fit(rows)
 
 

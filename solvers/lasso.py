@@ -153,7 +153,6 @@ def alpha_from_noise(noise_std: float, column_norms: NDArray[np.float64], m: int
     return float(noise_std * np.sqrt(2 * np.log(max(d, 2))) * column_norms.max() / m)
 
 
-<<<<<<< HEAD
 def alpha_of_the_paper(noise_std: float, column_norms: NDArray[np.float64], m: int) -> float:
     """Return the regularisation of the paper's corollary on sparse means, in this objective.
 
@@ -170,7 +169,8 @@ def alpha_of_the_paper(noise_std: float, column_norms: NDArray[np.float64], m: i
     d = len(column_norms)
     log_terms = np.log(max(d, 2)) + 1.0 + np.log(2.0 / _PAPER_FAILURE)
     return float(noise_std * np.sqrt(log_terms / 2.0) * column_norms.max() / np.sqrt(m))
-=======
+
+
 @dataclass(frozen=True)
 class Debiased:
     """An unbiased estimate made of a Lasso solution, and its standard error."""
@@ -209,7 +209,6 @@ def debias(
     tau = effective_noise(spread * float(z @ z) / m, 1.0 - left, share, noise_std)
     factor, note = few_rows_factor(A)
     return Debiased(x + kept * step, over_norms(factor * tau, column_norms), note)
->>>>>>> decoders
 
 
 def debiased(

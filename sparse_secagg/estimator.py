@@ -51,8 +51,8 @@ from sparse_secagg.secagg.weights import unit_weights
 
 __all__ = ["Diagnostics", "RoundResult", "SparseSecAgg"]
 
-#: Bytes of the clients' vectors that are held as float64 at once.
-_BLOCK_BYTES = 2**27
+#: Bytes of sketches, messages and rows read from elsewhere that are held at once.
+_BLOCK_BYTES = 2**26
 _SECAGG = {"ideal": IdealSecAgg, "masked": MaskedSecAgg}
 
 
@@ -198,6 +198,9 @@ class SparseSecAgg(BaseEstimator):
         Public randomness only: sketch and rotation. None draws it anew at every ``fit``.
     simulation_seed : int, optional
         Seeds the private noise too: reproducible, and **not private**. For experiments.
+    diagnostics : bool, default=False
+        Whether ``fit`` compares its result with the data, for ``diagnostics_``; this takes another
+        pass over them.
 
     Attributes
     ----------
@@ -229,7 +232,8 @@ class SparseSecAgg(BaseEstimator):
     result_ : RoundResult
         All of these as one record that prints as a table.
     diagnostics_ : Diagnostics
-        Counts and errors that depend on the data: not private, not pickled.
+        With ``diagnostics=True``: counts and errors that depend on the data. Not private, not
+        pickled.
     not_private_ : bool
         True for simulations and for rounds without noise.
 
@@ -279,6 +283,7 @@ class SparseSecAgg(BaseEstimator):
         feedback: ThresholdFeedback | None = None,
         random_state: Any = None,
         simulation_seed: int | None = None,
+        diagnostics: bool = False,
     ) -> None:
         self.encoder = encoder
         self.compression = compression
@@ -301,6 +306,7 @@ class SparseSecAgg(BaseEstimator):
         self.feedback = feedback
         self.random_state = random_state
         self.simulation_seed = simulation_seed
+        self.diagnostics = diagnostics
 
     @classmethod
     def from_plan(cls, p: Plan, **parameters: Any) -> Self:
@@ -385,7 +391,7 @@ class SparseSecAgg(BaseEstimator):
             sketch_clip=self.sketch_clip,
             random_state=self.random_state,
         )
-        run = _Run(Round(config), rng, secagg)
+        run = _Run(Round(config), rng, secagg, self.diagnostics)
         account = _Account(self._make_ledger(config.delta), run.round, clip)
         run.collect(X, weights, dropouts, account)
         if clip is not None:
@@ -611,7 +617,11 @@ class SparseSecAgg(BaseEstimator):
             seconds=run.seconds,
             not_private=not_private,
         )
-        self.diagnostics_ = run.diagnose(sketch, decoder.coef_, scale)
+        diagnostics = run.diagnose(sketch, decoder.coef_, scale)
+        if diagnostics is None:
+            self.__dict__.pop("diagnostics_", None)  # an earlier fit's
+        else:
+            self.diagnostics_ = diagnostics
         self.config_, self.result_ = config, result
         self.operator_, self.sketch_, self.mean_ = operator, sketch, decoder.coef_
         self.noise_std_ = noise_std
@@ -626,6 +636,12 @@ class SparseSecAgg(BaseEstimator):
         self.bits_per_parameter_ = result.bits_per_parameter
         self.seed_ = config.encoder_seed
         self.not_private_ = not_private
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name == "diagnostics_":
+            message += "; pass diagnostics=True and fit, which then compares with the clients' data"
+        raise AttributeError(f"{message}.")
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
@@ -682,7 +698,7 @@ class _Account:
 class _Run:
     """The state of one ``fit``: what the server sees, and sums for the diagnostics."""
 
-    def __init__(self, round_: Round, rng: Randomness, secagg: Any) -> None:
+    def __init__(self, round_: Round, rng: Randomness, secagg: Any, diagnostics: bool) -> None:
         self.round, self.rng, self.secagg = round_, rng, secagg
         p = round_.config.mechanism
         secagg.set_params(modulus=p.modulus)
@@ -690,7 +706,9 @@ class _Run:
         self.survivors: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self.simulated_masks = False
         self.seconds: dict[str, float] = {}
-        self.sum, self.clipped_sum = np.zeros(round_.config.dim), np.zeros(round_.config.dim)
+        self.sums: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        if diagnostics:
+            self.sums = np.zeros(round_.config.dim), np.zeros(round_.config.dim)
         self.norms: list[NDArray[np.float64]] = []
         self.n_nonfinite = self.n_clipped = self.n_sketch_clipped = self.n_rejected = 0
 
@@ -704,14 +722,14 @@ class _Run:
         self, X: Any, weights: NDArray[np.float64] | None, dropouts: Any, account: _Account
     ) -> None:
         """Encode the rows of X in blocks and aggregate the messages, charging ``account`` first."""
-        n, d = X.shape
+        n = X.shape[0]
         modulus = self.round.config.mechanism.modulus
         streaming = isinstance(self.secagg, IdealSecAgg)
         included = self._included(n, dropouts) if streaming else np.ones(n, dtype=bool)
         if streaming:
             account.open(int(included.sum()))
         kept = []
-        step = max(1, _BLOCK_BYTES // (8 * d))
+        step = self._rows_at_once(X)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             messages = self._messages(X[rows], None if weights is None else weights[rows])
@@ -733,6 +751,12 @@ class _Run:
         self.total, self.survivors = result.total, result.survivors
         self.simulated_masks = result.not_private
 
+    def _rows_at_once(self, X: Any) -> int:
+        """Return how many rows to read: sketch, rotated sketch, noise and message of each."""
+        p = self.round.config.mechanism
+        in_memory = isinstance(X, np.ndarray) or sp.issparse(X)
+        return max(1, _BLOCK_BYTES // (32 * p.padded_dim + (0 if in_memory else 8 * X.shape[1])))
+
     def _included(self, n: int, dropouts: Any) -> NDArray[np.bool_]:
         """Ask ideal aggregation who stays, on messages of no content, before any is encoded."""
         empty = np.zeros((n, 1), dtype=np.uint64)
@@ -742,15 +766,13 @@ class _Run:
         return included
 
     def _messages(self, rows: Any, weights: NDArray[np.float64] | None) -> NDArray[np.uint64]:
-        if weights is not None:
-            rows = sp.diags_array(weights) @ rows if sp.issparse(rows) else weights[:, None] * rows
         with self.timed("sketch"):
-            sketches, counts = self.round.sketch(rows)
+            sketches, counts = self.round.sketch(rows, weights)
         with self.timed("encode"):
             messages = self.round.mechanism.encode(sketches, self.rng)
         report = self.round.mechanism.report_
-        self.sum += counts.total
-        self.clipped_sum += counts.clipped_total
+        if self.sums is not None:
+            counts.add_to(*self.sums)
         self.norms.append(counts.norms)
         self.n_nonfinite += counts.n_nonfinite
         self.n_clipped += counts.n_clipped
@@ -760,18 +782,21 @@ class _Run:
 
     def diagnose(
         self, sketch: NDArray[np.float64], mean: NDArray[np.float64], scale: float
-    ) -> Diagnostics:
+    ) -> Diagnostics | None:
         """Compare with the truth, which only a simulation knows. Dropouts count as errors."""
+        if self.sums is None:
+            return None
+        total, clipped_total = self.sums
         n = self.round.config.mechanism.n_clients
         operator = self.round.encoder.operator_
-        truth, clipped = scale * self.sum / n, scale * self.clipped_sum / n
+        truth, clipped = scale * total / n, scale * clipped_total / n
         true_sketch = operator.matvec(clipped)
         return Diagnostics(
             n_nonfinite=self.n_nonfinite,
             n_clipped=self.n_clipped,
             n_sketch_clipped=self.n_sketch_clipped,
             n_rejected=self.n_rejected,
-            n_wrapped=self._wrapped(operator.matvec(self.clipped_sum)),
+            n_wrapped=self._wrapped(operator.matvec(clipped_total)),
             clipping_error=float(np.sum((clipped - truth) ** 2)),
             compression_error=float(np.sum((operator.rmatvec(true_sketch) - clipped) ** 2)),
             privatisation_error=float(np.sum((sketch - true_sketch) ** 2)),

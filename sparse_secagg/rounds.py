@@ -25,12 +25,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 import solvers
 from sparse_secagg import mechanisms
+from sparse_secagg.clipped_rows import ClippedRows, as_rows, clip_factors
 from sparse_secagg.encoders import (
     BlockEncoder,
     HadamardEncoder,
@@ -42,7 +42,6 @@ from sparse_secagg.exceptions import PrivacyWarning
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, rejection
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.rotation import padded_dim
-from sparse_secagg.mechanisms.rounding import clip_rows
 from sparse_secagg.planning.clips import (
     JL_CLIP,
     SketchClip,
@@ -370,10 +369,22 @@ class Round:
                 f"mechanism is calibrated for {config.mechanism.dim}."
             )
 
-    def sketch(self, X: Any) -> tuple[NDArray[np.floating], SketchCounts]:
-        """Return the sketches of the clipped rows of X (n, d); rows with NaN or Inf count as 0."""
-        X, counts = _clip(X, self.config.clip_norm, self.encoder)
-        return self.encoder.operator_.matmat(X.T).T, counts
+    def sketch(
+        self, X: Any, weights: NDArray[np.float64] | None = None
+    ) -> tuple[NDArray[np.float64], SketchCounts]:
+        """Return the sketches of the rows of X (n, d), weighted and then clipped.
+
+        Rows with NaN or Inf count as 0. The sketch is linear, so it is the sketch that is scaled
+        into the clip: the rows are read and never copied.
+        """
+        parts = _clip(X, self.config.clip_norm, self.encoder, weights)
+        if isinstance(self.encoder, BlockEncoder):
+            encoders = [block.encoder for block in self.encoder.blocks_]
+        else:
+            encoders = [self.encoder]
+        sketches = [_sketch(encoder, part) for encoder, part in zip(encoders, parts)]
+        joined = sketches[0] if len(sketches) == 1 else np.concatenate(sketches, axis=1)
+        return joined, SketchCounts(parts)
 
     def encode(self, X: Any, rng: Randomness | None = None) -> NDArray[np.uint64]:
         """Return the messages of the rows of X (n, d), integers in [0, M) of shape (n, D)."""
@@ -446,13 +457,41 @@ class Estimate(Costed):
 
 @dataclass(frozen=True)
 class SketchCounts:
-    """What clipping met, and the sums before and after. Data-dependent, so not private."""
+    """What clipping met. Data-dependent, so not private.
 
-    n_nonfinite: int
-    n_clipped: int
-    norms: NDArray[np.float64]
-    total: NDArray[np.float64]
-    clipped_total: NDArray[np.float64]
+    Attributes
+    ----------
+    parts : list of ClippedRows
+        The clipped rows, one part for each layer.
+    """
+
+    parts: list[ClippedRows]
+
+    @property
+    def n_nonfinite(self) -> int:
+        """Rows with NaN or Inf."""
+        return int(np.any([part.nonfinite for part in self.parts], axis=0).sum())
+
+    @property
+    def n_clipped(self) -> int:
+        """Rows that were too long, in any layer."""
+        return int(np.any([part.clipped for part in self.parts], axis=0).sum())
+
+    @property
+    def norms(self) -> NDArray[np.float64]:
+        """Norms of the weighted rows before clipping; zero for rows with NaN or Inf."""
+        if len(self.parts) == 1:
+            return self.parts[0].norms
+        with np.errstate(over="ignore"):
+            return np.linalg.norm([part.norms for part in self.parts], axis=0)
+
+    def add_to(self, total: NDArray[np.float64], clipped_total: NDArray[np.float64]) -> None:
+        """Add the sums of the rows before and after clipping to two totals of length d."""
+        start = 0
+        for part in self.parts:
+            layer = slice(start, start + part.rows.shape[1])
+            part.add_to(total[layer], clipped_total[layer])
+            start = layer.stop
 
 
 def client_encode(
@@ -492,7 +531,9 @@ def client_encode(
         )
     if not isinstance(config, RoundConfig):
         config = RoundConfig.from_json(config)
-    x = np.asarray(x, dtype=np.float64)
+    x = np.asarray(x)
+    if x.dtype != np.float32:
+        x = x.astype(np.float64, copy=False)
     if x.shape != (config.dim,):
         raise RefusedRoundError(
             f"x has shape {x.shape}, but the round is about vectors of shape ({config.dim},)."
@@ -641,6 +682,13 @@ def sketch_clip_norm(encoder: LinearEncoder, clip_norm: float, kind: SketchClip)
     return clip_norm * encoder.sigma_max()
 
 
+def _sketch(encoder: LinearEncoder, clipped: ClippedRows) -> NDArray[np.float64]:
+    sketches = np.asarray(encoder.operator_.matmat(clipped.rows.T).T, dtype=np.float64)
+    if (clipped.factors != 1).any():
+        sketches *= clipped.factors[:, None]
+    return sketches
+
+
 def _with_seed(encoder: LinearEncoder, seed: int) -> LinearEncoder:
     encoder = clone(encoder)
     if "random_state" in encoder.get_params(deep=False):
@@ -761,63 +809,19 @@ def _check_claim(config: RoundConfig) -> float:
     return actual
 
 
-def _clip(X: Any, clip_norm: float, encoder: LinearEncoder) -> tuple[Any, SketchCounts]:
-    """Return X with bad rows zeroed and all rows (all layers, for blocks) within the clip."""
-    if isinstance(encoder, BlockEncoder):
-        X = X.toarray() if sp.issparse(X) else X
-        return _clip_layers(np.array(X, dtype=np.float64), clip_norm, encoder)
-    if sp.issparse(X):
-        return _clip_sparse(sp.csr_array(X), clip_norm)
-    return _clip_dense(np.asarray(X, dtype=np.float64), clip_norm)
-
-
-def _clip_dense(X: NDArray[np.float64], clip_norm: float) -> tuple[NDArray, SketchCounts]:
-    # One fast pass finds the rows that need care: too long, or NaN or Inf anywhere.
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.einsum("ij,ij->i", X, X)
-        careful = np.flatnonzero(~(squares <= ((1 - 1e-9) * clip_norm) ** 2))
-    n_bad = n_clipped = 0
-    cut: NDArray[np.float64] | float = 0.0
-    if len(careful):
-        rows = X[careful]
-        bad = ~np.isfinite(rows).all(axis=1)
-        rows[bad] = 0.0
-        squares[careful[bad]] = 0.0
-        n_bad, before = int(bad.sum()), rows.sum(axis=0)
-        n_clipped = clip_rows(rows, clip_norm)
-        cut = before - rows.sum(axis=0)
-        X = X.copy()
-        X[careful] = rows
-    clipped_total = X.sum(axis=0)
-    counts = SketchCounts(n_bad, n_clipped, np.sqrt(squares), clipped_total + cut, clipped_total)
-    return X, counts
-
-
-def _clip_layers(
-    X: NDArray[np.float64], clip_norm: float, encoder: BlockEncoder
-) -> tuple[NDArray, SketchCounts]:
-    bad = ~np.isfinite(X).all(axis=1)
-    X[bad] = 0.0
-    norms, total = np.linalg.norm(X, axis=1), X.sum(axis=0)
-    clipped = np.zeros(len(X), dtype=bool)
-    for block in encoder.blocks_:
-        layer = X[:, block.features].copy()
-        clip_rows(layer, block.clip_share * clip_norm)
-        clipped |= (layer != X[:, block.features]).any(axis=1)
-        X[:, block.features] = layer
-    return X, SketchCounts(int(bad.sum()), int(clipped.sum()), norms, total, X.sum(axis=0))
-
-
-def _clip_sparse(X: sp.csr_array, clip_norm: float) -> tuple[sp.csr_array, SketchCounts]:
-    X = X.astype(np.float64, copy=True)
-    rows = [X.data[start:stop] for start, stop in zip(X.indptr, X.indptr[1:])]  # views
-    bad = [row for row in rows if not np.isfinite(row).all()]
-    for row in bad:
-        row[:] = 0.0
-    norms = np.array([np.linalg.norm(row) for row in rows])
-    total = np.asarray(X.sum(axis=0)).ravel()
-    n_clipped = sum(clip_rows(row[None, :], clip_norm) for row in rows if row.size)
-    return X, SketchCounts(len(bad), n_clipped, norms, total, np.asarray(X.sum(axis=0)).ravel())
+def _clip(
+    X: Any, clip_norm: float, encoder: LinearEncoder, weights: NDArray[np.float64] | None
+) -> list[ClippedRows]:
+    """Return the clipped rows, layer by layer; a row that is bad in one layer is zero in all."""
+    rows = as_rows(X)
+    if not isinstance(encoder, BlockEncoder):
+        return [clip_factors(rows, clip_norm, weights)]
+    layers = [
+        clip_factors(as_rows(rows[:, block.features]), block.clip_share * clip_norm, weights)
+        for block in encoder.blocks_
+    ]
+    bad = np.any([layer.nonfinite for layer in layers], axis=0)
+    return [layer.without(bad) for layer in layers]
 
 
 @lru_cache(maxsize=8)

@@ -77,14 +77,38 @@ def scatter_many(X, start, key, width, first, second):
 
 
 @numba.njit(cache=True, nogil=True)
-def scatter_sparse(values, indices, keys, width, table):
-    """Add one sparse vector (indices ascending) to a table of shape (2·pairs, width)."""
-    for k in range(indices.shape[0]):
-        for p in range(keys.shape[0]):
-            w = word(keys[p], np.uint64(indices[k]))
-            high, low = w >> _32, w & _LOW
-            table[2 * p, bucket_of(high, width)] += sign_of(high) * values[k]
-            table[2 * p + 1, bucket_of(low, width)] += sign_of(low) * values[k]
+def interleave(X, start, stop, out):
+    """Write the entries ``start`` to ``stop - 1`` of the rows of X to the rows of ``out``.
+
+    A few entries at a time, so that what is read and what is written stay in cache.
+    """
+    for lo in range(start, stop, 16):
+        hi = min(lo + 16, stop)
+        for k in range(X.shape[0]):
+            for j in range(lo, hi):
+                out[j - start, k] = X[k, j]
+
+
+@numba.njit(cache=True, nogil=True)
+def scatter_sparse(values, indices, ends, keys, width, scale, start, stop, out):
+    """Write the scaled sketches of the sparse rows ``start`` to ``stop - 1`` to rows of ``out``.
+
+    Indices ascend within a row; a sketch is its rows of ``width`` buckets, one after the other.
+    """
+    m = out.shape[1]
+    for i in range(start, stop):
+        sketch = out[i]
+        sketch[:] = 0.0
+        for k in range(ends[i], ends[i + 1]):
+            for p in range(keys.shape[0]):
+                w = word(keys[p], np.uint64(indices[k]))
+                high, low = w >> _32, w & _LOW
+                first = np.uint64(2 * p) * width
+                sketch[first + bucket_of(high, width)] += sign_of(high) * values[k]
+                if first + width < m:
+                    sketch[first + width + bucket_of(low, width)] += sign_of(low) * values[k]
+        for j in range(m):
+            sketch[j] *= scale
 
 
 _BLOCK = 2**14  # outputs kept in cache while all rows pass over them, one pair at a time

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from solvers.operators import Operator
-from sparse_secagg.encoders.base import LinearEncoder, dense_rows
+from sparse_secagg.encoders.base import LinearEncoder
 from sparse_secagg.encoders.count_sketch import CountSketchEncoder
 from sparse_secagg.public_randomness import stream_key
 
@@ -61,7 +62,7 @@ class BlockOperator(Operator):
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
         out = np.empty((self.shape[0], X.shape[1]), order="F")
-        X = dense_rows(X)
+        X = X.tocsr() if sp.issparse(X) else X
         for block in self.blocks:
             out[block.components] = block.encoder.operator_.matmat(X[block.features])
         return out

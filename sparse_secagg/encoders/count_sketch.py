@@ -20,9 +20,9 @@ from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
 from sparse_secagg.public_randomness import stream_key
 
 #: Vectors that share the hashing and fill the vector registers.
-_BATCH = 32
+_BATCH = 16
 #: Entries of a batch kept in the last-level cache while all sketch rows pass over them.
-_BATCH_ENTRIES = 2**16
+_BATCH_ENTRIES = 2**17
 #: Below this many hashes starting threads costs more than it saves.
 _THREADED_FROM = 2**18
 
@@ -64,7 +64,6 @@ class CountSketchOperator(Operator):
             for start in range(0, len(out), _BATCH):
                 rows = slice(start, start + _BATCH)
                 self._encode_batch(X.T[rows], out[rows])
-        out /= np.sqrt(self.n_rows)
         return out.T
 
     def _encode_batch(self, X: NDArray, out: NDArray[np.float64]) -> None:
@@ -73,16 +72,12 @@ class CountSketchOperator(Operator):
         n, d = X.shape
         width = np.uint64(self.width)
         tables = np.zeros((2 * len(self._keys), self.width, n))
-        block = d if n == 1 else min(d, _BATCH_ENTRIES)
-        buffer = np.empty((block, n)) if n > 1 else None
+        block = min(d, _BATCH_ENTRIES)
+        dtype = np.float32 if X.dtype == np.float32 else np.float64
+        buffer = np.empty((block, n), dtype=dtype)
         for start in range(0, d, block):
-            # one layout for the kernels, whatever the dtype, order and write flag of X
-            entries = X[:, start : start + block].T
-            if buffer is None:
-                entries = np.require(entries, np.float64, ["C", "W", "A"])
-            else:
-                buffer[: len(entries)] = entries
-                entries = buffer[: len(entries)]
+            entries = buffer[: min(block, d - start)]
+            self._interleave(X, start, entries)
 
             def add_to_pair(p: int, entries: NDArray = entries, start: int = start) -> None:
                 first, second = tables[2 * p], tables[2 * p + 1]
@@ -92,20 +87,44 @@ class CountSketchOperator(Operator):
                 scatter(entries, start, self._keys[p], width, first, second)
 
             for_each(add_to_pair, len(self._keys), threaded=self._pays(entries.size))
-        out[:] = tables[: self.n_rows].reshape(-1, n).T
+        np.multiply(tables[: self.n_rows].reshape(-1, n).T, self.n_rows**-0.5, out=out)
+
+    def _interleave(self, X: NDArray, start: int, entries: NDArray) -> None:
+        """Bring entries from ``start`` on into the kernels' layout: vectors innermost."""
+        from sparse_secagg.encoders._count_sketch_kernels import interleave
+
+        n, size = X.shape[0], len(entries)
+        if n == 1 or X.dtype != entries.dtype or X.strides[1] != X.itemsize:
+            entries[:] = X[:, start : start + size].T
+            return
+        step = -(-size // n_threads() // 16) * 16
+        for_each(
+            lambda i: interleave(
+                X,
+                start + i * step,
+                start + min((i + 1) * step, size),
+                entries[i * step : (i + 1) * step],
+            ),
+            -(-size // step),
+            threaded=entries.size >= _THREADED_FROM,
+        )
 
     def _encode_sparse(self, X: sp.csr_array, out: NDArray[np.float64]) -> None:
         from sparse_secagg.encoders._count_sketch_kernels import scatter_sparse
 
-        X.sort_indices()
-        table = np.empty((2 * len(self._keys), self.width))
-        for i in range(X.shape[0]):
-            entries = slice(X.indptr[i], X.indptr[i + 1])
-            values = np.require(X.data[entries], np.float64, ["C", "W", "A"])
-            indices = np.require(X.indices[entries], np.int64, ["C", "W", "A"])
-            table[:] = 0
-            scatter_sparse(values, indices, self._keys, np.uint64(self.width), table)
-            out[i] = table[: self.n_rows].ravel()
+        if not X.has_sorted_indices:
+            X = X.sorted_indices()
+        values = np.require(X.data, np.float64, ["C", "W", "A"])
+        indices, ends = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+        n = len(out)
+        step = max(1, -(-n // (4 * n_threads())))
+        width, scale = np.uint64(self.width), self.n_rows**-0.5
+
+        def encode(i: int) -> None:
+            stop = min((i + 1) * step, n)
+            scatter_sparse(values, indices, ends, self._keys, width, scale, i * step, stop, out)
+
+        for_each(encode, -(-n // step), threaded=out.size >= _THREADED_FROM)
 
     def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
         out = np.empty((self.shape[1], Y.shape[1]), order="F" if Y.shape[1] == 1 else "C")

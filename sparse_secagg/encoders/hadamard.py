@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from solvers._threads import for_each, n_threads
 from solvers.operators import Operator
 from sparse_secagg.encoders.base import LinearEncoder, dense_rows, resolve_n_components
 from sparse_secagg.public_randomness import random_signs, stream_key, words
 from sparse_secagg.walsh_hadamard import fwht, next_power_of_two
 
-#: Vectors transformed at once: padded copies of a whole batch could be large.
-_BATCH = 16
+#: Vectors transformed back at once: padded copies of a whole batch could be large.
+_BATCH = 4
+#: Fewer entries than this are left to one thread.
+_THREADED_FROM = 2**16
 
 
 class HadamardOperator(Operator):
@@ -28,7 +31,7 @@ class HadamardOperator(Operator):
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))
         self.seed = seed
         self.padded = self.orthogonal_dimension = next_power_of_two(d)
-        self.signs = random_signs(stream_key(seed, "hadamard-signs"), d)
+        self.signs = random_signs(stream_key(seed, "hadamard-signs"), d).astype(np.int8)
         # the rows with the m smallest words are a uniform sample without replacement
         order = words(stream_key(seed, "hadamard-rows"), 0, self.padded)
         self.rows = np.sort(np.argpartition(order, m - 1)[:m])
@@ -40,16 +43,39 @@ class HadamardOperator(Operator):
         return self._rmatmat(y.reshape(-1, 1)).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
-        m, d = self.shape
-        out = np.empty((X.shape[1], m))
-        for start in range(0, len(out), _BATCH):
-            batch = slice(start, start + _BATCH)
-            vectors = dense_rows(X[:, batch].T)
-            padded = np.zeros((len(vectors), self.padded))
-            np.multiply(vectors, self.signs, out=padded[:, :d])
-            out[batch] = fwht(padded)[:, self.rows]
-        out *= np.sqrt(self.padded / m)
+        out = np.empty((X.shape[1], self.shape[0]))
+        if len(out) == 1 or not _is_readable(X):
+            for i in range(len(out)):
+                self._sketch_one(dense_rows(X[:, [i]])[:, 0], out[i])
+        else:
+            self._sketch_rows(X.T, out)
         return out.T
+
+    def _sketch_rows(self, X: NDArray, out: NDArray[np.float64]) -> None:
+        """Sketch rows in threads, each with a workspace of its own."""
+        from sparse_secagg.encoders._hadamard_kernels import sketch_row
+
+        n, n_tasks = len(out), min(len(out), n_threads())
+
+        def sketch_share(k: int) -> None:
+            padded = np.empty(self.padded)
+            for i in range(k * n // n_tasks, (k + 1) * n // n_tasks):
+                sketch_row(X[i], self.signs, self.rows, *self._scales, padded, out[i])
+
+        for_each(sketch_share, n_tasks, threaded=n * self.padded >= _THREADED_FROM)
+
+    def _sketch_one(self, x: NDArray, out: NDArray[np.float64]) -> None:
+        """Sketch one vector, all threads together; the same bit for bit."""
+        from sparse_secagg.encoders._hadamard_kernels import gather
+
+        padded = np.zeros(self.padded)
+        np.multiply(x, self.signs, out=padded[: len(x)])
+        gather(fwht(padded), self.rows, self._scales[1], out)
+
+    @property
+    def _scales(self) -> tuple[float, float]:
+        """What makes H orthonormal, and √(D/m)."""
+        return self.padded**-0.5, float(np.sqrt(self.padded / self.shape[0]))
 
     def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
         m, d = self.shape
@@ -77,7 +103,15 @@ class HadamardOperator(Operator):
         kept = np.zeros(self.padded)
         kept[self.rows] = 1.0
         spectrum = fwht(kept) * (np.sqrt(self.padded) / self.shape[0])
-        return self.signs[J][:, None] * self.signs[K] * spectrum[J[:, None] ^ K]
+        signs = self.signs.astype(np.float64)
+        return signs[J][:, None] * signs[K] * spectrum[J[:, None] ^ K]
+
+
+def _is_readable(X: Any) -> bool:
+    """Return whether kernels can read the columns of X in place."""
+    return (
+        isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32) and X.T.flags.c_contiguous
+    )
 
 
 class HadamardEncoder(LinearEncoder):

@@ -21,7 +21,7 @@ class IdentityOperator(Operator):
         return np.array(x).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.floating]:
-        return dense_rows(X).copy()
+        return np.array(dense_rows(X))  # in the order of X: rows of its transpose stay together
 
     _rmatvec = _matvec
     _rmatmat = _matmat

@@ -11,6 +11,10 @@ from sparse_secagg.mechanisms._sampling_kernels import multiply
 _LARGEST = 2.0**62
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
+_63 = np.int64(63)
+#: A sum of this many squares of integers below ``_SMALL`` is at most 2**62.
+_PIECE = 1024
+_SMALL = np.int64(1 << 26)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -36,14 +40,30 @@ def round_toward_zero(x, out):
 
 @numba.njit(cache=True, nogil=True)
 def norm_within(x, limit_high, limit_low):
-    """Return whether Σ x² ≤ limit, a 128-bit integer below 2**127, without any overflow."""
+    """Return whether Σ x² ≤ limit, a 128-bit integer below 2**127, without any overflow.
+
+    Pieces of small integers are added in one word, at which a compiler can use vectors.
+    """
     high, low = _ZERO, _ZERO
-    for i in range(x.shape[0]):
-        magnitude = np.uint64(x[i]) if x[i] >= 0 else _ZERO - np.uint64(x[i])
-        square_high, square_low = multiply(magnitude, magnitude)
-        low = low + square_low
-        high = high + square_high + (_ONE if low < square_low else _ZERO)
-        # Stop at once: the next square could carry the sum out of 128 bits.
-        if high > limit_high or (high == limit_high and low > limit_low):
-            return False
+    for start in range(0, x.shape[0], _PIECE):
+        stop = min(start + _PIECE, x.shape[0])
+        bits, total = np.int64(0), np.int64(0)
+        for i in range(start, stop):
+            bits |= x[i] ^ (x[i] >> _63)  # x, or -x - 1: no bit beyond those of the magnitude
+            short = np.int64(np.int32(x[i]))
+            total += short * short
+        if bits < _SMALL:
+            low = low + np.uint64(total)
+            high = high + (_ONE if low < np.uint64(total) else _ZERO)
+            if high > limit_high or (high == limit_high and low > limit_low):
+                return False
+            continue
+        for i in range(start, stop):
+            magnitude = np.uint64(x[i]) if x[i] >= 0 else _ZERO - np.uint64(x[i])
+            square_high, square_low = multiply(magnitude, magnitude)
+            low = low + square_low
+            high = high + square_high + (_ONE if low < square_low else _ZERO)
+            # Stop at once: the next square could carry the sum out of 128 bits.
+            if high > limit_high or (high == limit_high and low > limit_low):
+                return False
     return True

@@ -19,11 +19,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from solvers._threads import for_each
+from sparse_secagg.clipped_rows import ClippedRows, clip_factors
 from sparse_secagg.mechanisms.calibration import MAX_BITS, GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
-from sparse_secagg.mechanisms.rounding import clip_rows, conditional_rounding, within_bound
+from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
 from sparse_secagg.privacy.conversion import rdp_to_dp
 from sparse_secagg.privacy.curves import (
@@ -41,8 +42,8 @@ __all__ = ["IntegerMechanism", "centre", "rational_above"]
 
 #: Variance of stochastic rounding in grid units, averaged over fractions: E f(1−f) = 1/6.
 ROUNDING_VARIANCE = 1.0 / 6.0
-#: Coordinates encoded at once; more clients are processed in blocks.
-_BLOCK = 1 << 22
+#: Clients rotated together: Fourier transforms of several vectors fill the vector registers.
+_GROUP = 8
 
 
 def centre(total: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
@@ -320,58 +321,64 @@ class IntegerMechanism(BaseEstimator):
             Values in [0, M).
         """
         p = self._calibrated()
-        Y = np.array(y, dtype=np.float64, ndmin=2)
+        Y = np.atleast_2d(np.ascontiguousarray(y, dtype=np.float64))
         if Y.ndim != 2 or Y.shape[1] != p.dim:
             raise ValueError(
                 f"y has shape {np.shape(y)}, but the mechanism is calibrated for vectors of "
                 f"{p.dim} coordinates; pass ({p.dim},) or (n, {p.dim})."
             )
-        streams = as_randomness(rng).spawn(len(Y))
+        clipped = clip_factors(Y, p.clip_norm)
         messages = np.empty((len(Y), p.padded_dim), dtype=np.uint64)
-        step = max(1, _BLOCK // p.padded_dim)
-        nonfinite = clipped = rejected = 0
-        for start in range(0, len(Y), step):
-            block = slice(start, start + step)
-            counts = self._encode_block(Y[block], streams[block], messages[block])
-            nonfinite, clipped, rejected = (
-                nonfinite + counts[0],
-                clipped + counts[1],
-                rejected + counts[2],
-            )
-        self.report_ = EncodeReport(len(Y), nonfinite, clipped, rejected)
+        rejected = self._encode(clipped, as_randomness(rng).spawn(len(Y)), messages)
+        self.report_ = EncodeReport(
+            len(Y), int(clipped.nonfinite.sum()), int(clipped.clipped.sum()), int(rejected.sum())
+        )
         return messages if np.ndim(y) == 2 else messages[0]
 
-    def _encode_block(
-        self, Y: NDArray[np.float64], streams: list[Randomness], messages: NDArray[np.uint64]
-    ) -> tuple[int, int, int]:
+    def _encode(
+        self, sketches: ClippedRows, streams: list[Randomness], messages: NDArray[np.uint64]
+    ) -> NDArray[np.bool_]:
+        """Write the clients' messages; return whose failed the integer check."""
         p = self.parameters_
-        bad = ~np.isfinite(Y).all(axis=1)
-        Y[bad] = 0.0
-        clipped = clip_rows(Y, p.clip_norm)
-        X = self._rotate(Y)
-        X *= 1.0 / p.gamma
-        rejected = np.zeros(len(Y), dtype=bool)
+        n = len(messages)
+        factors = sketches.factors / p.gamma
+        rejected = np.zeros(n, dtype=bool)
 
-        def encode_client(i: int) -> None:
-            x = conditional_rounding(X[i], p.squared_bound, streams[i])
-            # The privacy proof needs this line and the noise below, and nothing above.
-            if not within_bound(x, p.squared_bound):
-                x[:] = 0
-                rejected[i] = True
-            messages[i] = self._add_noise(x, streams[i])
+        def encode_group(k: int) -> None:
+            group = range(k * _GROUP, min((k + 1) * _GROUP, n))
+            rows = slice(group.start, group.stop)
+            X = self._rotate(sketches.rows[rows], factors[rows])
+            for i, x in zip(group, X):
+                rejected[i] = self._encode_client(x, streams[i], messages[i])
 
         # Threads pay for long vectors only: short ones would queue for the interpreter lock. One
         # client alone leaves them to its noise.
-        for_each(encode_client, len(Y), threaded=len(Y) > 1 and p.padded_dim >= 1 << 13)
-        return int(bad.sum()), clipped, int(rejected.sum())
+        for_each(encode_group, -(-n // _GROUP), threaded=n > 1 and p.padded_dim >= 1 << 13)
+        return rejected
 
-    def _add_noise(self, x: NDArray[np.int64], rng: Randomness) -> NDArray[np.uint64]:
+    def _encode_client(
+        self, y: NDArray[np.float64], rng: Randomness, message: NDArray[np.uint64]
+    ) -> bool:
+        """Write the message of one rotated sketch in grid units; return whether it was rejected."""
         p = self.parameters_
-        return _add_modulo(x, self._noise(p.variance, len(x), rng), p.modulus)
+        x = conditional_rounding(y, p.squared_bound, rng, message.view(np.int64))
+        # The privacy proof needs this line and the noise below, and nothing above.
+        rejected = not within_bound(x, p.squared_bound)
+        if rejected:
+            x[:] = 0
+        self._add_noise(x, rng, message)
+        return rejected
 
-    def _rotate(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _add_noise(
+        self, x: NDArray[np.int64], rng: Randomness, message: NDArray[np.uint64]
+    ) -> None:
         p = self.parameters_
-        return Rotation(p.rotation, p.dim, p.seed).forward(Y)
+        _add_modulo(x, self._noise(p.variance, len(x), rng), p.modulus, message)
+
+    def _rotate(self, Y: NDArray[np.float64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the rows of Y times their factors, rotated; a new array."""
+        p = self.parameters_
+        return Rotation(p.rotation, p.dim, p.seed).forward(Y, factors)
 
     # -- server -------------------------------------------------------------------------------
 
@@ -477,11 +484,15 @@ def rational_above(variance: float) -> Fraction:
     return round_up_variance(math.nextafter(variance, math.inf))
 
 
-def _add_modulo(x: NDArray[np.int64], noise: NDArray[Any], modulus: int) -> NDArray[np.uint64]:
+def _add_modulo(
+    x: NDArray[np.int64], noise: NDArray[Any], modulus: int, out: NDArray[np.uint64]
+) -> None:
     if noise.dtype == object:
-        return np.array([(int(a) + int(b)) % modulus for a, b in zip(x, noise)], dtype=np.uint64)
+        out[:] = [(int(a) + int(b)) % modulus for a, b in zip(x, noise)]
+        return
     # A power of two divides 2^64, so the sum may wrap around on its way.
-    return (x.view(np.uint64) + noise.view(np.uint64)) & np.uint64(modulus - 1)
+    np.add(x.view(np.uint64), noise.view(np.uint64), out=out)
+    out &= np.uint64(modulus - 1)
 
 
 @lru_cache(maxsize=256)

@@ -105,8 +105,8 @@ class CentralGaussian(IntegerMechanism):
         )
         return self.parameters_
 
-    def _rotate(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        return Y.copy()
+    def _rotate(self, Y: NDArray[np.float64], factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        return Y * factors[:, None]
 
     def decode(
         self, total: ArrayLike, n_survivors: int, rng: Randomness | None = None

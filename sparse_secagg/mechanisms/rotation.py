@@ -46,14 +46,18 @@ class Rotation:
         self.kind, self.dim, self.seed = kind, dim, seed
         self.padded_dim = padded_dim(kind, dim)
 
-    def forward(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rotate the rows of Y (n, m); returns a new array (n, D)."""
-        Z = np.zeros((len(Y), self.padded_dim))
-        Z[:, : self.dim] = Y
+    def forward(
+        self, Y: NDArray[np.float64], factors: NDArray[np.float64] | float = 1.0
+    ) -> NDArray[np.float64]:
+        """Rotate the rows of Y (n, m), each times its factor; returns a new array (n, D)."""
+        Z = np.empty((len(Y), self.padded_dim))
+        np.multiply(Y, np.reshape(factors, (-1, 1)), out=Z[:, : self.dim])
+        Z[:, self.dim :] = 0.0
         if self.kind == "hadamard":
             Z *= _signs(self.seed, self.padded_dim)
             return np.asarray(fwht(Z))
-        pairs = Z.view(np.complex128) * _phases(self.seed, self.padded_dim // 2)
+        pairs = Z.view(np.complex128)
+        pairs *= _phases(self.seed, self.padded_dim // 2)
         return scipy.fft.fft(pairs, norm="ortho", overwrite_x=True).view(np.float64)
 
     def inverse(self, Z: NDArray[np.float64]) -> NDArray[np.float64]:

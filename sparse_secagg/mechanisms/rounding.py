@@ -11,39 +11,35 @@ from numpy.typing import NDArray
 
 from sparse_secagg.mechanisms.randomness import Randomness
 
-__all__ = ["clip_rows", "conditional_rounding", "within_bound"]
+__all__ = ["conditional_rounding", "within_bound"]
 
 #: After as many failures the vector is rounded toward zero, which never grows a norm.
 _TRIES = 100
 _WORD = 1 << 64
-
-
-def clip_rows(Y: NDArray[np.float64], clip_norm: float) -> int:
-    """Scale every row with ‖y‖ > c to ‖y‖ = c, in place; return how many there were.
-
-    The norm is that of y/max|y|, so that neither 1e200 nor 1e-320 overflows or vanishes.
-    """
-    largest = np.abs(Y).max(axis=1, initial=0.0)
-    largest[largest == 0] = 1.0
-    relative = Y / largest[:, None]
-    norms = np.sqrt((relative * relative).sum(axis=1))
-    with np.errstate(over="ignore"):
-        clipped = norms > clip_norm / largest
-    Y[clipped] = relative[clipped] * (clip_norm / norms[clipped])[:, None]
-    return int(clipped.sum())
+#: Coordinates rounded at a time, while their random words are in cache.
+_PIECE = 1 << 14
 
 
 def conditional_rounding(
-    x: NDArray[np.float64], squared_bound: int, rng: Randomness
+    x: NDArray[np.float64],
+    squared_bound: int,
+    rng: Randomness,
+    out: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Round one vector stochastically until Σ x̃² ≤ ``squared_bound``, 100 times at most."""
+    """Round one vector stochastically until Σ x̃² ≤ ``squared_bound``, 100 times at most.
+
+    The result is written to ``out`` where that is given.
+    """
     from sparse_secagg.mechanisms import _rounding_kernels as kernels
 
-    out = np.empty(len(x), dtype=np.int64)
-    words = np.empty(len(x), dtype=np.uint64)
+    out = np.empty(len(x), dtype=np.int64) if out is None else out
+    words = np.empty(min(len(x), _PIECE), dtype=np.uint64)
     for _ in range(_TRIES):
-        rng.fill(words)
-        kernels.round_stochastically(x, words, out)
+        for start in range(0, len(x), _PIECE):
+            piece = slice(start, min(start + _PIECE, len(x)))
+            random = words[: piece.stop - start]
+            rng.fill(random)
+            kernels.round_stochastically(x[piece], random, out[piece])
         if within_bound(out, squared_bound):
             return out
     kernels.round_toward_zero(x, out)

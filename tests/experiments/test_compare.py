@@ -41,7 +41,12 @@ class TestRounds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)
             fitted = SparseSecAgg(
-                "identity", noise_multiplier=0, clip_norm=2.0, n_bits=40, decoder="linear"
+                "identity",
+                noise_multiplier=0,
+                clip_norm=2.0,
+                n_bits=40,
+                decoder="linear",
+                diagnostics=True,
             ).fit(data.X)
         np.testing.assert_allclose(data.truth, fitted.mean_, atol=1e-7)
         assert data.n_nonfinite == 2 == fitted.diagnostics_.n_nonfinite

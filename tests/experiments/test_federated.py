@@ -310,7 +310,6 @@ def test_a_client_with_nan_counts_as_zero():
     updates[3, 7] = np.nan
     updates[4, 9] = np.inf
     np.testing.assert_allclose(aggregator.mean(updates, 0), 0.8 * good, atol=1e-6)
-    assert aggregator.last_.diagnostics_.n_nonfinite == 2
     updates[5] = 1e30  # squares overflow
     np.testing.assert_allclose(
         np.linalg.norm(aggregator.mean(updates, 0)), 0.07 * np.sqrt(4810) * 0.01 + 0.05, rtol=0.01

@@ -89,7 +89,7 @@ class TestAppendingAndReading:
         rec = Recording.open(path)
         rec.append(0, bad)
         np.testing.assert_array_equal(rec[0], bad.astype(np.float32))
-        fitted = _fit(rec[0])
+        fitted = _fit(rec[0], diagnostics=True)
         assert fitted.diagnostics_.n_nonfinite == 2
 
     def test_numbers_beyond_32_bits_are_refused(self, path):

@@ -42,7 +42,13 @@ def X():
 
 def simulate(**parameters):
     """A reproducible estimator, its warning silenced."""
-    parameters = {"n_bits": 20, "decoder": "linear", "random_state": 0, **parameters}
+    parameters = {
+        "n_bits": 20,
+        "decoder": "linear",
+        "random_state": 0,
+        "diagnostics": True,
+        **parameters,
+    }
     return SparseSecAgg(simulation_seed=parameters.pop("simulation_seed", 1), **parameters)
 
 
@@ -173,6 +179,31 @@ class TestFit:
         assert report.compression_error == pytest.approx(np.sum((S.T @ (S @ mean) - mean) ** 2))
         expected = len(fitted.sketch_) * fitted.noise_std_**2
         assert 0.3 * expected < report.privatisation_error < 3 * expected
+
+    def test_diagnostics_are_made_when_asked_for(self, X):
+        estimator = fit(simulate(), X)
+        assert estimator.diagnostics_.squared_norm > 0
+        fit(estimator.set_params(diagnostics=False), X)
+        with pytest.raises(AttributeError, match="diagnostics=True"):
+            _ = estimator.diagnostics_
+        with pytest.raises(AttributeError, match="has no attribute 'means_'.$"):
+            _ = estimator.means_
+
+    def test_diagnostics_of_weighted_and_layered_rows(self, X):
+        layers = {"head": slice(0, 3), "tail": slice(3, D)}
+        weights = np.linspace(0.5, 1, N)
+        fitted = fit(
+            simulate(layers=layers, encoder="identity", clip_norm=0.5), X, sample_weight=weights
+        )
+        mean = np.average(X, axis=0, weights=weights)
+        assert fitted.diagnostics_.squared_norm == pytest.approx(mean @ mean)
+        clipped = weights[:, None] * X
+        for features in layers.values():
+            share = math.sqrt((features.stop - features.start) / D)
+            norms = np.linalg.norm(clipped[:, features], axis=1, keepdims=True)
+            clipped[:, features] *= np.minimum(1, 0.5 * share / norms)
+        clipped = clipped.sum(axis=0) / weights.sum()
+        assert fitted.diagnostics_.clipping_error == pytest.approx(np.sum((clipped - mean) ** 2))
 
     def test_wraps_are_counted(self, X):
         mechanism = DiscreteGaussian(

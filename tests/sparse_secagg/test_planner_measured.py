@@ -22,7 +22,9 @@ def make_mean(p, rng):
 
 def fit(p, mean, seed, **parameters):
     """A round whose clients all hold ``mean``."""
-    estimator = SparseSecAgg.from_plan(p, random_state=seed, simulation_seed=seed, **parameters)
+    estimator = SparseSecAgg.from_plan(
+        p, random_state=seed, simulation_seed=seed, diagnostics=True, **parameters
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         estimator.fit(np.broadcast_to(mean, (p.n_clients, p.d)))
