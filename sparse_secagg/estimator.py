@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from solvers.operators import Operator
 from sparse_secagg import mechanisms
 from sparse_secagg.clipping import AdaptiveClip
+from sparse_secagg.decoding import Decodable
 from sparse_secagg.encoders import BlockEncoder, LinearEncoder, registry
 from sparse_secagg.exceptions import PrivacyWarning
 from sparse_secagg.feedback import ThresholdFeedback
@@ -144,7 +145,7 @@ class Diagnostics:
     squared_norm: float
 
 
-class SparseSecAgg(BaseEstimator):
+class SparseSecAgg(Decodable, BaseEstimator):
     """Private mean of many clients' vectors, from short integer sketches.
 
     Parameters
@@ -210,6 +211,8 @@ class SparseSecAgg(BaseEstimator):
         The noisy mean sketch: all that was learnt from the clients.
     operator_ : Operator of shape (m, d)
         The public map S.
+    solver_ : Solver
+        The fitted decoder, with what it knows of itself (iterations, certificate, ``std_err_``).
     noise_std_ : float
         Standard deviation of the noise in each coordinate of ``sketch_``.
     epsilon_, zcdp_epsilon_ : float
@@ -402,18 +405,6 @@ class SparseSecAgg(BaseEstimator):
             clip.update(norms, rng, adjacency=p.adjacency, colluders=colluders)
         self._keep(run, decoder, weights, clip, feedback, account.privacy)
         return self
-
-    def decode(self, decoder: Any = None) -> NDArray[np.float64]:
-        """Decode the round's sketch with any solver; costs no privacy and leaves ``mean_`` alone.
-
-        Parameters
-        ----------
-        decoder : str or Solver, optional
-            ``self.decoder`` by default.
-        """
-        check_is_fitted(self)
-        solver = make_decoder(self.decoder if decoder is None else decoder)
-        return solver.fit(self.operator_, self.sketch_, noise_std=self.noise_std_).coef_
 
     def score(self, X: Any, y: None = None) -> float:
         """Return 1 − ‖mean_ − mean(X)‖²/‖mean(X)‖². Not private: for evaluation only."""
@@ -624,6 +615,7 @@ class SparseSecAgg(BaseEstimator):
             self.diagnostics_ = diagnostics
         self.config_, self.result_ = config, result
         self.operator_, self.sketch_, self.mean_ = operator, sketch, decoder.coef_
+        self.solver_ = decoder
         self.noise_std_ = noise_std
         self.epsilon_, self.zcdp_epsilon_ = result.epsilon, result.zcdp_epsilon
         self.privacy_, self.rdp_ = privacy, privacy.rdp(DEFAULT_ORDERS)
