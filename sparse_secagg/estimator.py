@@ -151,7 +151,9 @@ class SparseSecAgg(Decodable, BaseEstimator):
     Parameters
     ----------
     encoder : str or LinearEncoder, default="count_sketch"
-        "count_sketch", "gaussian", "hadamard", "identity" or an instance.
+        "count_sketch", "gaussian", "hadamard", "identity", "auto" or an instance. "auto" is the
+        fastest: a count sketch for scipy sparse matrices, "hadamard" for everything else. The kind
+        of container decides, never what is in it: the choice reveals nothing.
     compression : float or None, default=10
         d/m, for an encoder given by name. None: as :func:`~sparse_secagg.plan` chooses it for
         ``n_bits``, given ``sparsity`` or else for the linear decoder.
@@ -388,7 +390,7 @@ class SparseSecAgg(Decodable, BaseEstimator):
         config = RoundConfig.create(
             dim=d,
             n_clients=n,
-            encoder=self._make_encoder(n, d),
+            encoder=self._make_encoder(n, d, sparse=sp.issparse(X)),
             mechanism=self._make_mechanism(secagg, n),
             clip_norm=self.clip_norm if clip is None else clip.current,
             sketch_clip=self.sketch_clip,
@@ -445,19 +447,21 @@ class SparseSecAgg(Decodable, BaseEstimator):
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _make_encoder(self, n_clients: int, d: int) -> LinearEncoder:
+    def _make_encoder(self, n_clients: int, d: int, *, sparse: bool) -> LinearEncoder:
         encoder = self.encoder
         if isinstance(encoder, str):
+            if encoder == "auto":
+                encoder = "count_sketch" if sparse else "hadamard"
             compression = self.compression
             if compression is None and encoder != "identity":
-                compression = self._planned_compression(n_clients, d)
+                compression = self._planned_compression(n_clients, d, encoder)
             sizes = {} if encoder == "identity" else {"compression": compression}
             if encoder == "blocks":
                 raise ValueError("encoder='blocks': give layers= and the encoder of each layer.")
             encoder = registry.get(encoder, **sizes)
         return encoder if self.layers is None else BlockEncoder(self.layers, encoder=encoder)
 
-    def _planned_compression(self, n_clients: int, d: int) -> float:
+    def _planned_compression(self, n_clients: int, d: int, encoder: str) -> float:
         """Return the compression of the fewest bits, as the planner sees the round."""
         if not isinstance(self.mechanism, str):
             raise ValueError("compression=None needs a mechanism given by its name, to plan with.")
@@ -472,7 +476,7 @@ class SparseSecAgg(Decodable, BaseEstimator):
             noise_multiplier=self.noise_multiplier,
             n_bits=self.n_bits,
             sparsity=self.sparsity,
-            encoder=str(self.encoder),
+            encoder=encoder,
             decoder=decoder,
             secagg=self._make_secagg(),
             colluders=self.colluders,

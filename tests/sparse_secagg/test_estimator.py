@@ -247,6 +247,22 @@ class TestPresets:
         assert fitted.config_.encoder["n_rows"] == 3
         assert 3.9 <= fitted.epsilon_ <= 4.0
 
+    @pytest.mark.parametrize("container", [np.asarray, sp.csr_array, sp.csc_matrix, np.zeros_like])
+    def test_auto_chooses_by_the_kind_of_container_alone(self, X, container):
+        data = container(X)
+        name = "count_sketch" if sp.issparse(data) else "hadamard"
+        chosen = fit(simulate(encoder="auto"), data)
+        assert chosen.config_.encoder["name"] == name
+        np.testing.assert_array_equal(chosen.sketch_, fit(simulate(encoder=name), data).sketch_)
+        layers = {"head": slice(0, 100), "tail": slice(100, D)}
+        layered = fit(simulate(encoder="auto", layers=layers), data)
+        assert layered.config_.encoder["encoder"]["name"] == name
+
+    def test_auto_plans_its_compression(self, X):
+        fitted = fit(simulate(encoder="auto", compression=None), X)
+        named = fit(simulate(encoder="hadamard", compression=None), X)
+        assert fitted.config_.encoder == named.config_.encoder
+
     def test_layers_share_the_clip(self, X):
         layers = {"head": slice(0, 100), "tail": slice(100, D)}
         fitted = fit(simulate(layers=layers, noise_multiplier=0.0, n_bits=24), 100 * X)
