@@ -19,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from solvers import denoisers, inference, priors
     from solvers.amp.evolution import StateEvolution, state_evolution
     from solvers.base import Solution, Solver, get, names, register
     from solvers.inference import (
@@ -45,6 +46,8 @@ _HOME = {
     "state_evolution": "amp.evolution",
 }
 
+_MODULES = ("denoisers", "inference", "priors")
+
 __all__ = [
     "Operator",
     "Solution",
@@ -52,10 +55,13 @@ __all__ = [
     "StateEvolution",
     "as_operator",
     "confidence_interval",
+    "denoisers",
     "discoveries",
     "get",
+    "inference",
     "names",
     "p_values",
+    "priors",
     "register",
     "selected_intervals",
     "state_evolution",
@@ -63,10 +69,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name in _HOME:
         return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_HOME, *_MODULES])

@@ -75,3 +75,87 @@ def apply_table(p, tau, grid, table, slopes, out):
         out[j] = sign * (table[side, i] + slope * (u - grid[i]))
         divergence += slope
     return divergence
+
+
+@numba.njit(cache=True, nogil=True)
+def bin_groups(p, tau, grid, group, counts):
+    """Do as :func:`bin_entries` for each group of entries: ``counts`` is (groups, 2, N_NODES)."""
+    scale = 1.0 / tau
+    for j in range(p.shape[0]):
+        u = p[j] * scale
+        side = 0
+        if u < 0:
+            u, side = -u, 1
+        i, w = locate(u, grid)
+        w = min(w, 1.0)
+        counts[group[j], side, i] += 1.0 - w
+        counts[group[j], side, i + 1] += w
+
+
+@numba.njit(cache=True, nogil=True)
+def apply_tables(p, tau, grid, group, tables, slopes, out):
+    """Do as :func:`apply_table` with the table of each entry's group."""
+    scale = 1.0 / tau
+    divergence = 0.0
+    for j in range(p.shape[0]):
+        u = p[j] * scale
+        side, sign, g = 0, tau, group[j]
+        if u < 0:
+            u, side, sign = -u, 1, -tau
+        i, _ = locate(u, grid)
+        slope = slopes[g, side, i]
+        out[j] = sign * (tables[g, side, i] + slope * (u - grid[i]))
+        divergence += slope
+    return divergence
+
+
+@numba.njit(cache=True, nogil=True)
+def group_log_densities(p, tau, grid, group, table, out):
+    """Add to out[g, k] the log-density of the entries of group g under scale k.
+
+    ``table`` (2, N_NODES, scales) holds log-densities relative to that of zero at the nodes.
+    """
+    scale = 1.0 / tau
+    for j in range(p.shape[0]):
+        u = p[j] * scale
+        side = 0
+        if u < 0:
+            u, side = -u, 1
+        i, w = locate(u, grid)
+        g = group[j]
+        for k in range(table.shape[2]):
+            low = table[side, i, k]
+            out[g, k] += low + w * (table[side, i + 1, k] - low)
+
+
+@numba.njit(cache=True, nogil=True)
+def apply_group_posterior(p, tau, grid, group, posterior, means, out):
+    """Write the posterior mean Σ_k posterior[g, k]·mean_k(p) to ``out``; return the divergence.
+
+    ``means`` (2, N_NODES, scales) holds E(x | u, scale) at the nodes, as f(u) and −f(−u).
+    ∂posterior_k/∂u = posterior_k·(mean_k − Σ_l posterior_l·mean_l), by Tweedie's formula.
+    """
+    scale = 1.0 / tau
+    divergence = 0.0
+    for j in range(p.shape[0]):
+        u = p[j] * scale
+        side, sign = 0, tau
+        if u < 0:
+            u, side, sign = -u, 1, -tau
+        i, w = locate(u, grid)
+        g = group[j]
+        width = grid[i + 1] - grid[i]
+        first, second = 0.0, 0.0
+        for k in range(means.shape[2]):
+            weight = posterior[g, k]
+            if weight == 0.0:
+                continue
+            low = means[side, i, k]
+            step = means[side, i + 1, k] - low
+            value = low + w * step
+            first += weight * value
+            second += weight * value * value
+            divergence += weight * step / width
+        out[j] = sign * first
+        divergence += second - first * first
+    return divergence

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -101,7 +102,7 @@ def _tabulated(
     return Denoised(estimate, float(divergence))
 
 
-def _histogram(p: NDArray[np.floating], tau: float) -> tuple[NDArray, NDArray]:
+def nodes_and_counts(p: NDArray[np.floating], tau: float) -> tuple[NDArray, NDArray]:
     """Return the nodes and how many |p|/τ lie at each; row 0 for p ≥ 0, row 1 for p < 0."""
     from solvers.amp import _kernels as kernels
 
@@ -133,7 +134,7 @@ class Soft:
 
     @staticmethod
     def _least_risk(p: NDArray[np.floating], tau: float) -> float:
-        grid, counts = _histogram(p, tau)
+        grid, counts = nodes_and_counts(p, tau)
         number = counts.sum(axis=0)
         above = number.sum() - np.cumsum(number)
         # Stein at threshold u: Σ min(|p|, u)² + 2·#{|p| > u} − d, in units of τ²
@@ -169,33 +170,84 @@ class Sparse:
     positive: bool = False
 
     def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        grid, counts = _histogram(p, tau)
-        variances = self._variances(grid, counts)
-        u = np.concatenate([grid, -grid]) if self.positive else grid
-        number = counts.ravel() if self.positive else counts.sum(axis=0)
-        log_densities, means = (_half_gaussian if self.positive else _gaussian)(u, variances)
-        weights = _learn_weights(number, log_densities)
+        grid, counts = nodes_and_counts(p, tau)
+        scales = scales_of(grid, counts, self.positive)
+        learnt = scales.learn(counts)
+        found = _tabulated(p, tau, *scales.two_sides(learnt.means))
+        return weighed(found, tau, learnt.evidence)
+
+
+class Learnt(NamedTuple):
+    """A prior learnt from pseudo-data: weights, posterior means at the nodes, evidence."""
+
+    weights: NDArray[np.float64]
+    means: NDArray[np.float64]
+    evidence: float  # log-likelihood over that of x = 0
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The components of a scale mixture at the nodes: zero first, then half-normal or normal.
+
+    Attributes
+    ----------
+    positive : bool
+        Whether the nodes of both signs are told apart; if not, they are folded.
+    log_densities, means : ndarray of shape (nodes, scales)
+        Log-density of u = x/τ + g, and E(x/τ | u), under each scale.
+    """
+
+    positive: bool
+    log_densities: NDArray[np.float64]
+    means: NDArray[np.float64]
+
+    def fold(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return counts (…, 2, nodes) as one row over the nodes of this mixture."""
+        if self.positive:
+            return counts.reshape(*counts.shape[:-2], -1)
+        return counts.sum(axis=-2)
+
+    def two_sides(self, f: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+        """Return a function at the nodes as f(u) and −f(−u), u ≥ 0."""
+        if not self.positive:
+            return f, f
+        half = len(f) // 2
+        return f[:half], -f[half:]
+
+    def only(self, kept: NDArray[np.bool_]) -> Scales:
+        """Return the mixture of some of the scales; zero stays."""
+        return Scales(self.positive, self.log_densities[:, kept], self.means[:, kept])
+
+    def learn(self, counts: NDArray[np.float64]) -> Learnt:
+        """Learn the weights that make the counts most likely."""
+        number = self.fold(counts)
+        weights = _learn_weights(number, self.log_densities)
         mixed = weights > 0
-        log_posterior = log_densities[:, mixed] + np.log(weights[mixed])
+        log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
         log_mixture = scipy.special.logsumexp(log_posterior, axis=1)
         posterior = np.exp(log_posterior - log_mixture[:, None])
-        f = np.einsum("ij,ij->i", posterior, means[:, mixed])
-        sides = (f[: len(grid)], -f[len(grid) :]) if self.positive else (f, f)
-        evidence = float(number @ (log_mixture - log_densities[:, 0]))
-        return _weighed(_tabulated(p, tau, *sides), tau, evidence)
-
-    @staticmethod
-    def _variances(grid: NDArray, counts: NDArray) -> NDArray:
-        """Return v_k/τ²: zero, then from the largest square of p down to what is not noise."""
-        number = counts.sum(axis=0)
-        top = max(float(grid[np.flatnonzero(number)[-1]]), 1.0) ** 2
-        # d entries of variance 1 + v are told from variance 1 when v exceeds √(2/d)
-        bottom = 0.5 / math.sqrt(number.sum())
-        n = 2 + math.ceil(math.log(top / bottom, _RATIO))
-        return np.concatenate([[0.0], top * _RATIO ** -np.arange(n)])
+        f = np.einsum("ij,ij->i", posterior, self.means[:, mixed])
+        evidence = float(number @ (log_mixture - self.log_densities[:, 0]))
+        return Learnt(weights, f, evidence)
 
 
-def _weighed(found: Denoised, tau: float, evidence: float) -> Denoised:
+def scales_of(grid: NDArray, counts: NDArray, positive: bool) -> Scales:
+    """Return the scales that pseudo-data with these counts can tell apart.
+
+    In units of τ²: zero, then from the largest square of p down to what is not noise.
+    """
+    number = counts.sum(axis=tuple(range(counts.ndim - 1)))
+    top = max(float(grid[np.flatnonzero(number)[-1]]), 1.0) ** 2
+    # d entries of variance 1 + v are told from variance 1 when v exceeds √(2/d)
+    bottom = 0.5 / math.sqrt(number.sum())
+    n = 2 + math.ceil(math.log(top / bottom, _RATIO))
+    variances = np.concatenate([[0.0], top * _RATIO ** -np.arange(n)])
+    u = np.concatenate([grid, -grid]) if positive else grid
+    log_densities, means = (_half_gaussian if positive else _gaussian)(u, variances)
+    return Scales(positive, log_densities, means)
+
+
+def weighed(found: Denoised, tau: float, evidence: float) -> Denoised:
     """Average the estimate with x = 0, by the posterior odds of the prior that was learnt.
 
     The weight w follows p: by Tweedie's formula ∂evidence/∂p = x̂/τ², which adds
@@ -256,6 +308,18 @@ def _learn_weights(number: NDArray, log_densities: NDArray) -> NDArray:
             break
         w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
     return w / w.sum()
+
+
+def learn_group_weights(log_densities: NDArray) -> tuple[NDArray[np.float64], float]:
+    """Learn how common each scale is among groups; return its posterior in each, and the evidence.
+
+    ``log_densities`` (groups, scales) are relative to the first scale, which is zero.
+    """
+    weights = _learn_weights(np.ones(len(log_densities)), log_densities)
+    with np.errstate(divide="ignore"):
+        log_posterior = log_densities + np.log(weights)
+    log_mixture = scipy.special.logsumexp(log_posterior, axis=1)
+    return np.exp(log_posterior - log_mixture[:, None]), float(log_mixture.sum())
 
 
 def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) -> NDArray:
@@ -513,6 +577,7 @@ soft, sparse, shrink, low_rank, blocks, auto = Soft, Sparse, Shrink, LowRank, Bl
 _BY_NAME: dict[str, Any] = {
     "auto": Auto,
     "low_rank": LowRank,
+    "positive": partial(Sparse, positive=True),
     "shrink": Shrink,
     "soft": Soft,
     "sparse": Sparse,

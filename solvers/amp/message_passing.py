@@ -97,10 +97,13 @@ class AMP(Solver):
     Parameters
     ----------
     denoiser : str or Denoiser, default="sparse"
-        "sparse", "soft", "shrink", "low_rank", "auto", or any object with
+        "sparse", "positive", "soft", "shrink", "low_rank", "auto", or any object with
         ``denoise(p, tau)``; see :mod:`solvers.denoisers`.
     shapes : sequence of tuples, optional
         Shapes of the layers of x, for "low_rank" and "auto".
+    prior : Prior, optional
+        What is known about x beforehand: public scores, groups that are active together, an
+        earlier estimate; see :mod:`solvers.priors`.
     tol : float, default=1e-2
     max_iter : int, default=100
         Products with A.
@@ -160,9 +163,11 @@ class AMP(Solver):
         max_iter: int = 100,
         debias: bool = False,
         seed: int = 0,
+        prior: Any = None,
     ) -> None:
         self.denoiser = denoiser
         self.shapes = shapes
+        self.prior = prior
         self.tol = tol
         self.max_iter = max_iter
         self.debias = debias
@@ -201,6 +206,8 @@ class AMP(Solver):
         if not (isinstance(self.max_iter, int | np.integer) and self.max_iter > 0):
             raise ValueError(f"max_iter={self.max_iter!r} must be an integer > 0.")
         denoiser = denoisers.get(self.denoiser, self.shapes)
+        if self.prior is not None:
+            denoiser = _refined(denoiser, self.prior)
         ensembles = [Ensemble.of(A, self.seed) for A in operators]
         dtype = np.result_type(np.float32, *[A.dtype for A in operators])
         if not all(ensemble.isotropic for ensemble in ensembles):
@@ -266,6 +273,15 @@ class AMP(Solver):
             history=np.array([tau]),
             fallback="lasso",
         )
+
+
+def _refined(denoiser: denoisers.Denoiser, prior: Any) -> denoisers.Denoiser:
+    if not hasattr(prior, "refine"):
+        raise ValueError(
+            f"prior={prior!r} has no method refine(denoiser); pass one of solvers.priors, or an "
+            "object that has it."
+        )
+    return prior.refine(denoiser)
 
 
 # --- one right-hand side ----------------------------------------------------------------

@@ -1,0 +1,370 @@
+"""What may be known about x before it is measured: side information for message passing.
+
+A prior turns a denoiser into one that uses what is known,
+
+    refine(denoiser) -> denoiser
+
+and any object with that method is a prior. Everything it holds must be public, or have been paid
+for: scores of another corpus, the shapes of layers, the release of an earlier round.
+
+    solvers.get("amp", prior=solvers.priors.Scores(scores)).fit(A, y, noise_std=sigma)
+    solvers.get("amp", denoiser="positive", prior=solvers.priors.Groups(labels=labels))
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from solvers.amp.denoisers import (
+    Denoised,
+    Denoiser,
+    Learnt,
+    Scales,
+    Sparse,
+    learn_group_weights,
+    nodes_and_counts,
+    scales_of,
+    weighed,
+)
+
+__all__ = ["Groups", "Previous", "Prior", "Scores"]
+
+#: Entries in the first group of best scores; each group after it is twice as large.
+_FIRST_GROUP = 16
+
+#: Gain in log-likelihood for which two neighbouring groups have priors of their own. Splitting
+#: entries of the same law gains about 1.
+_GAIN_OF_A_SPLIT = 3.0
+
+#: An earlier estimate counts as significant beyond this many standard errors.
+_SIGNIFICANT = 4.0
+
+
+@runtime_checkable
+class Prior(Protocol):
+    """What message passing asks of side information."""
+
+    def refine(self, denoiser: Denoiser) -> Denoiser:
+        """Return a denoiser that does what this one does, and uses what is known of x."""
+        ...
+
+
+def _sparse(denoiser: Denoiser, prior: str) -> Sparse:
+    if not isinstance(denoiser, Sparse):
+        raise ValueError(
+            f'denoiser={denoiser!r} cannot be combined with {prior}, which needs "sparse" or '
+            '"positive"; for other denoisers give it refine(denoiser) of your own.'
+        )
+    return denoiser
+
+
+def _check_length(name: str, n: int, d: int) -> None:
+    if n != d:
+        raise ValueError(f"{name} has {n} entries, but the vector has {d}; give one per entry.")
+
+
+# --- scores -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """A public score for each entry: the higher, the larger its magnitude may be.
+
+    Entries are sorted by score into groups of doubling size, 16, 32, 64, …, equal scores
+    staying together, and each group learns a prior of its own; neighbours whose entries follow
+    the same law, by their likelihood, are merged. Only the order of the scores counts, so ranks
+    do, and counts of another corpus. Scores that say nothing cost nothing: all groups merge.
+
+    Parameters
+    ----------
+    scores : array-like of shape (d,)
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.zeros(2000)
+    >>> x[:40] = rng.standard_normal(40)
+    >>> A = rng.standard_normal((150, 2000)) / np.sqrt(150)
+    >>> y = A @ x + 0.05 * rng.standard_normal(150)
+    >>> prior = solvers.priors.Scores(-np.arange(2000))  # the first entries are the likely ones
+    >>> blind = solvers.get("amp").fit(A, y, noise_std=0.05).coef_
+    >>> told = solvers.get("amp", prior=prior).fit(A, y, noise_std=0.05).coef_
+    >>> bool(np.sum((told - x) ** 2) < 0.5 * np.sum((blind - x) ** 2))
+    True
+    """
+
+    scores: ArrayLike
+    _group: NDArray[np.int16] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        scores = np.asarray(self.scores, dtype=np.float64)
+        if scores.ndim != 1 or len(scores) == 0 or np.isnan(scores).any():
+            raise ValueError(
+                f"scores has shape {scores.shape}; pass one number for each entry, not NaN."
+            )
+        object.__setattr__(self, "_group", _doubling_groups(scores))
+
+    def refine(self, denoiser: Denoiser) -> Denoiser:
+        """Return a denoiser with a prior for each group of scores."""
+        return _Grouped(self._group, _sparse(denoiser, "Scores").positive)
+
+
+def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int16]:
+    """Return the group of each entry; groups double in size and do not part equal scores."""
+    d = len(scores)
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    # where a new score begins: the only places where groups may be parted
+    edges = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
+    edges = np.append(edges, d)
+    starts, start = [0], 0
+    while True:
+        start = start + _FIRST_GROUP * 2 ** (len(starts) - 1)
+        if start >= d:
+            break
+        starts.append(start)
+    snapped = np.unique([edges[np.argmin(np.abs(edges - start))] for start in starts])
+    snapped = snapped[(snapped > 0) & (snapped < d)]
+    group = np.empty(d, dtype=np.int16)
+    group[order] = np.searchsorted(snapped, np.arange(d), side="right")
+    return group
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouped:
+    """A sparse prior for each group of entries; groups of the same law share it."""
+
+    group: NDArray[np.int16]
+    positive: bool
+
+    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
+        from solvers.amp import _kernels as kernels
+
+        _check_length("scores", len(self.group), len(p))
+        n_groups = int(self.group.max()) + 1
+        grid = kernels.nodes()
+        counts = np.zeros((n_groups, 2, len(grid)))
+        kernels.bin_groups(p, tau, grid, self.group, counts)
+        scales = scales_of(grid, counts, self.positive)
+        parts = _merged(counts, scales)
+        tables = np.empty((n_groups, 2, len(grid)))
+        for part in parts:
+            tables[part.start : part.stop] = scales.two_sides(part.learnt.means)
+        slopes = np.diff(tables, axis=2) / np.diff(grid)
+        estimate = np.empty_like(p)
+        divergence = kernels.apply_tables(p, tau, grid, self.group, tables, slopes, estimate)
+        evidence = sum(part.learnt.evidence for part in parts)
+        evidence -= _GAIN_OF_A_SPLIT * (len(parts) - 1)
+        return weighed(Denoised(estimate, float(divergence)), tau, evidence)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Neighbouring groups start … stop − 1 that share a prior."""
+
+    start: int
+    stop: int
+    counts: NDArray[np.float64]
+    learnt: Learnt
+
+    def with_next(self, other: _Part, scales: Scales) -> _Part:
+        counts = self.counts + other.counts
+        return _Part(self.start, other.stop, counts, scales.learn(counts))
+
+
+def _merged(counts: NDArray[np.float64], scales: Scales) -> list[_Part]:
+    """Merge neighbours, the most alike first, until each split gains enough likelihood."""
+    # what all entries together do not need, their parts hardly do
+    needed = scales.learn(counts.sum(axis=0)).weights > 0
+    near = needed | np.append(needed[1:], False) | np.append(False, needed[:-1])
+    near[0] = True
+    few = scales.only(near)
+    parts = [_Part(g, g + 1, each, few.learn(each)) for g, each in enumerate(counts)]
+    joint = [left.with_next(right, few) for left, right in itertools.pairwise(parts)]
+    while joint:
+        gains = [
+            left.learnt.evidence + right.learnt.evidence - both.learnt.evidence
+            for left, right, both in zip(parts, parts[1:], joint)
+        ]
+        k = int(np.argmin(gains))
+        if gains[k] > _GAIN_OF_A_SPLIT:
+            break
+        parts[k : k + 2] = [joint[k]]
+        joint[k : k + 1] = []
+        if k > 0:
+            joint[k - 1] = parts[k - 1].with_next(parts[k], few)
+        if k < len(joint):
+            joint[k] = parts[k].with_next(parts[k + 1], few)
+    return parts
+
+
+# --- groups -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Entries that are active together, with a scale that they share: rows of an embedding.
+
+    A group is zero, or its entries are normal (half-normal, where x ≥ 0) with one variance; how
+    many groups have which variance is learnt.
+
+    Parameters
+    ----------
+    labels : array-like of shape (d,), optional
+        Entries of equal label form a group.
+    shapes : sequence of tuples, optional
+        Shapes of the layers, in the order of the flat vector: the groups are the rows of each
+        matrix, its entries of equal first index. Entries of vectors, and those that the shapes do
+        not cover, stand alone.
+    """
+
+    labels: ArrayLike | None = None
+    shapes: Sequence[tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.labels is None) == (self.shapes is None):
+            raise ValueError("Groups takes either labels or shapes; give one of them.")
+        if self.labels is not None and np.ndim(self.labels) != 1:
+            raise ValueError(
+                f"labels has shape {np.shape(self.labels)}; pass one label for each entry."
+            )
+
+    def refine(self, denoiser: Denoiser) -> Denoiser:
+        """Return a denoiser with one scale for each group."""
+        return _SharedScale(self, _sparse(denoiser, "Groups").positive)
+
+    def group_of(self, d: int) -> NDArray[np.int64]:
+        """Return the number of the group of each of d entries."""
+        if self.labels is not None:
+            labels = np.asarray(self.labels)
+            _check_length("labels", len(labels), d)
+            return np.unique(labels, return_inverse=True)[1].astype(np.int64).ravel()
+        assert self.shapes is not None
+        parts, total = [], 0
+        for shape in self.shapes:
+            size = math.prod(shape)
+            row = size // shape[0] if len(shape) > 1 and shape[0] else 1
+            parts.append(np.arange(size) // row)
+            total += size
+        if total > d:
+            raise ValueError(
+                f"shapes={list(self.shapes)!r} hold {total} entries, but the vector has {d}; "
+                "give the shapes of its layers, in order."
+            )
+        parts.append(np.arange(d - total))
+        offsets = np.cumsum([0, *[int(part[-1]) + 1 if len(part) else 0 for part in parts]])
+        return np.concatenate([part + offset for part, offset in zip(parts, offsets)])
+
+
+@dataclass(frozen=True, eq=False)
+class _SharedScale:
+    """Posterior mean under a scale that the entries of a group share."""
+
+    groups: Groups
+    positive: bool
+
+    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
+        from solvers.amp import _kernels as kernels
+
+        group = self.groups.group_of(len(p))
+        grid, counts = nodes_and_counts(p, tau)
+        scales = scales_of(grid, counts, self.positive)
+        relative = scales.log_densities - scales.log_densities[:, :1]
+        log_densities = np.zeros((int(group.max()) + 1, relative.shape[1]))
+        table = _two_sided(scales, relative, odd=False)
+        kernels.group_log_densities(p, tau, grid, group, table, log_densities)
+        posterior, evidence = learn_group_weights(log_densities)
+        estimate = np.empty_like(p)
+        means = _two_sided(scales, scales.means, odd=True)
+        divergence = kernels.apply_group_posterior(p, tau, grid, group, posterior, means, estimate)
+        return weighed(Denoised(estimate, float(divergence)), tau, evidence)
+
+
+def _two_sided(scales: Scales, values: NDArray[np.float64], odd: bool) -> NDArray[np.float64]:
+    """Return values (nodes, scales) as an array (2, nodes, scales): f(u), and ±f(−u)."""
+    if not scales.positive:
+        return np.stack([values, values])
+    half = len(values) // 2
+    return np.stack([values[:half], -values[half:] if odd else values[half:]])
+
+
+# --- an earlier round -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Previous:
+    """An earlier unbiased estimate of the same mean, or of one that has moved since.
+
+    It is averaged with the pseudo-data by their variances. How far the mean has moved is learnt
+    from the difference of the two, apart for entries that were significant and those that were
+    not; an estimate of something else ends up with no weight.
+
+    Parameters
+    ----------
+    estimate : array-like of shape (d,)
+        Unbiased: debiased message passing, or the linear decoder; of a biased one ``std_err_`` is
+        None.
+    std_err : float or array-like of shape (d,)
+        Its standard error; of an array the root mean square is taken.
+    """
+
+    estimate: ArrayLike
+    std_err: Any
+
+    def __post_init__(self) -> None:
+        estimate = np.asarray(self.estimate, dtype=np.float64)
+        if estimate.ndim != 1 or not len(estimate) or not np.isfinite(estimate).all():
+            raise ValueError(f"estimate has shape {estimate.shape}; pass a finite vector (d,).")
+        if self.std_err is None:
+            raise ValueError(
+                "std_err=None: the earlier estimate is biased; decode it with debias=True."
+            )
+        std_err = np.asarray(self.std_err, dtype=np.float64)
+        if not (np.isfinite(std_err).all() and (std_err > 0).all()):
+            raise ValueError(f"std_err={self.std_err!r} must be finite and > 0.")
+
+    def refine(self, denoiser: Denoiser) -> Denoiser:
+        """Return a denoiser of the average of the pseudo-data and the earlier estimate."""
+        variance = float(np.mean(np.square(np.asarray(self.std_err, dtype=np.float64))))
+        return _WithPrevious(np.asarray(self.estimate, dtype=np.float64), variance, denoiser)
+
+
+@dataclass(frozen=True, eq=False)
+class _WithPrevious:
+    """Denoise the average of p and an earlier estimate.
+
+    Entries of different weights would have different noise, which a denoiser cannot use: the part
+    of the earlier estimate with less weight is taken with that weight in all entries, unless it
+    is none.
+    """
+
+    estimate: NDArray[np.float64]
+    variance: float
+    denoiser: Denoiser
+
+    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
+        _check_length("estimate", len(self.estimate), len(p))
+        share = self._share_of_p(p, tau)
+        dtype = p.dtype.type
+        mean = dtype(share) * p + dtype(1.0 - share) * self.estimate.astype(p.dtype, copy=False)
+        found = self.denoiser.denoise(mean, tau * math.sqrt(share))
+        return Denoised(found.estimate, share * found.divergence)
+
+    def _share_of_p(self, p: NDArray[np.floating], tau: float) -> float:
+        difference = np.square(p - self.estimate)
+        significant = np.abs(self.estimate) > _SIGNIFICANT * math.sqrt(self.variance)
+        shares = []
+        for part in (significant, ~significant):
+            if part.any():
+                # Var(p − estimate) = τ² + variance + movement²
+                excess = float(np.mean(difference[part])) - tau**2
+                shares.append(max(excess, self.variance) / (tau**2 + max(excess, self.variance)))
+        return max(shares)
