@@ -140,6 +140,10 @@ class Aggregator:
     ) -> Aggregator:
         """Return an aggregator that goes on where ``state`` is."""
         made = cls(config, architecture, population, ledger=ledger)
+        if made.ledger.rounds < state.rounds and not config.private_noise:
+            # the same rounds could be simulated again, bit for bit
+            for number in range(state.rounds):
+                made.ledger.charge(made.round_privacy(), key=made._key(number))
         if made.ledger.rounds < state.rounds:
             raise ValueError(
                 f"the run has done {state.rounds} rounds, but the ledger holds "

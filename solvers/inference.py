@@ -11,7 +11,7 @@ are not zero; and intervals for entries that were chosen because they are large.
 >>> x = np.zeros(1000); x[:5] = 1
 >>> y = A @ x + 0.05 * rng.standard_normal(300)
 >>> found = solvers.get("amp", debias=True).fit(A, y, noise_std=0.05)
->>> solvers.discoveries(found.coef_, found.std_err_, family_wise=0.01).tolist()
+>>> sorted(solvers.discoveries(found.coef_, found.std_err_, family_wise=0.01).tolist())
 [0, 1, 2, 3, 4]
 """
 

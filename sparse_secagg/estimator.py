@@ -512,9 +512,9 @@ class SparseSecAgg(Decodable, BaseEstimator):
         )
 
     def _check_instance(self, own: IntegerMechanism) -> None:
-        """Raise if a parameter of the round is given here and differs in the mechanism given."""
+        """Raise if a promise of privacy is given here and differs in the mechanism given."""
         defaults = {name: p.default for name, p in signature(type(self)).parameters.items()}
-        for name in ("epsilon", "delta", "noise_multiplier", "n_bits", "adjacency", "rotation"):
+        for name in ("epsilon", "delta", "noise_multiplier", "adjacency"):
             mine, its = getattr(self, name), getattr(own, name)
             if mine not in (defaults[name], its):
                 raise ValueError(

@@ -38,6 +38,9 @@ _LEAST_DAMPING = 0.1
 #: Iterations in which the effective noise did not fall, after which it has settled.
 _PATIENCE = 4
 
+#: Smaller shares of the measurements that x leaves unused are rounding.
+_LEAST_LEFT = 1e-6
+
 #: Smallest τ that is told from zero; its square is far from underflow.
 _LEAST_NOISE = 1e-100
 
@@ -392,6 +395,8 @@ class _Block:
             return x + (1 - overlap) * correlation
         if overlap == 0.0:
             return x + correlation
+        if overlap > 1 - _LEAST_LEFT:  # all of S, and all of x used: the pseudo-data are y itself
+            return self.p
         return (x - overlap * self.p) / (1 - overlap) + correlation
 
     def _effective_noise(self) -> float:

@@ -351,7 +351,7 @@ class TestPrivacy:
         assert p.noise_std == honest.noise_std
         assert p.noise_std > plan(1000, 100).noise_std
         assert "30 colluding" in p.explain()
-        assert plan(1000, 100, colluders=30, min_survivors=80).parameters.min_survivors == 50
+        assert plan(1000, 100, colluders=30, min_survivors=80).parameters.noise_shares == 50
 
     def test_masked_aggregation_guarantees_its_threshold_and_sends_its_bytes(self):
         p = plan(1000, 30, secagg="masked")
