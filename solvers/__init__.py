@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from solvers import denoisers, inference, priors
     from solvers.amp.evolution import StateEvolution, state_evolution
+    from solvers.amp.joint import decode_jointly
     from solvers.base import Solution, Solver, get, names, register
     from solvers.inference import (
         confidence_interval,
@@ -37,6 +38,7 @@ _HOME = {
     "StateEvolution": "amp.evolution",
     "as_operator": "operators",
     "confidence_interval": "inference",
+    "decode_jointly": "amp.joint",
     "discoveries": "inference",
     "get": "base",
     "names": "base",
@@ -55,6 +57,7 @@ __all__ = [
     "StateEvolution",
     "as_operator",
     "confidence_interval",
+    "decode_jointly",
     "denoisers",
     "discoveries",
     "get",

@@ -220,15 +220,26 @@ class Scales:
 
     def learn(self, counts: NDArray[np.float64]) -> Learnt:
         """Learn the weights that make the counts most likely."""
-        number = self.fold(counts)
-        weights = _learn_weights(number, self.log_densities)
+        weights, evidence = self.fit(counts)
         mixed = weights > 0
         log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
-        log_mixture = scipy.special.logsumexp(log_posterior, axis=1)
-        posterior = np.exp(log_posterior - log_mixture[:, None])
-        f = np.einsum("ij,ij->i", posterior, self.means[:, mixed])
-        evidence = float(number @ (log_mixture - self.log_densities[:, 0]))
+        log_posterior -= log_posterior.max(axis=1, keepdims=True)
+        posterior = np.exp(log_posterior)
+        f = np.einsum("ij,ij->i", posterior, self.means[:, mixed]) / posterior.sum(axis=1)
         return Learnt(weights, f, evidence)
+
+    def fit(
+        self, counts: NDArray[np.float64], tolerance: float = _WEIGHT_TOLERANCE
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return the weights alone, and the evidence: log-likelihood over that of x = 0."""
+        number = self.fold(counts)
+        used = number > 0
+        number, log_densities = number[used], self.log_densities[used]
+        relative = log_densities - log_densities[:, :1]
+        weights = _learn_weights(number, relative, tolerance)
+        top = relative.max(axis=1)
+        mixture = np.exp(relative - top[:, None]) @ weights
+        return weights, float(number @ (np.log(np.maximum(mixture, _TINY)) + top))
 
 
 def scales_of(grid: NDArray, counts: NDArray, positive: bool) -> Scales:
@@ -281,14 +292,16 @@ def _half_gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
     return log_density, np.maximum(std * (z + hazard), 0.0)
 
 
-def _learn_weights(number: NDArray, log_densities: NDArray) -> NDArray:
+def _learn_weights(
+    number: NDArray, log_densities: NDArray, tolerance: float = _WEIGHT_TOLERANCE
+) -> NDArray:
     """Maximise Σ number·log(densities @ w) over the simplex: a concave problem.
 
     A few sweeps of expectation-maximisation, w ← w·densitiesᵀ(share/(densities @ w)), then
     Newton steps on w ≥ 0. (Sweeps alone would take thousands for a dense vector in noise, and
     an unfinished maximisation makes the denoiser jump from one iteration to the next.) Stops when
-    no scale could raise the mean log-likelihood by more than 1e-9: the largest entry of
-    densitiesᵀ(share/(densities @ w)) is then 1 + 1e-9, an upper bound by concavity.
+    no scale could raise the mean log-likelihood by more than the tolerance: the largest entry of
+    densitiesᵀ(share/(densities @ w)) is then 1 + tolerance, an upper bound by concavity.
     """
     used = number > 0
     share = number[used] / number.sum()
@@ -304,7 +317,7 @@ def _learn_weights(number: NDArray, log_densities: NDArray) -> NDArray:
         mixture = densities @ w
         ratio = densities / mixture[:, None]
         pull = share @ ratio
-        if pull.max() <= 1.0 + _WEIGHT_TOLERANCE:
+        if pull.max() <= 1.0 + tolerance:
             break
         w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
     return w / w.sum()

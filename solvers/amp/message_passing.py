@@ -423,9 +423,13 @@ class _Chain:
         self.done = False
 
     def start(self, x: NDArray, used: float = 0.0) -> None:
-        """Begin at x in place of zero; ``used`` is the share s/m of a method that made x of y."""
+        """Begin at x in place of zero.
+
+        ``used`` is the share s/m of a method that made x of the first sketch.
+        """
         self.x = self.blocks[0].in_units(x).astype(self.x.dtype)
         self.divergence = used * self.blocks[0].m
+        self.shares = [1.0] + [0.0] * (len(self.blocks) - 1)
 
     def propose(self, products: Sequence[Any]) -> None:
         """Given A x of each sketch, find the residuals of x."""
