@@ -50,7 +50,8 @@ def decode_jointly(
     >>> x = np.zeros(1000); x[:30] = 1
     >>> rounds = []
     >>> for _ in range(2):
-    ...     A = rng.standard_normal((150, 1000)) / np.sqrt(150)
+    ...     A = rng.standard_normal((150, 1000))
+    ...     A /= np.linalg.norm(A, axis=0)
     ...     rounds.append((A, A @ x + 0.1 * rng.standard_normal(150), 0.1))
     >>> one = solvers.get("amp").fit(rounds[0][0], rounds[0][1], noise_std=0.1).coef_
     >>> both = solvers.decode_jointly(rounds).coef

@@ -5,7 +5,6 @@ import pytest
 
 import solvers
 from experiments.decoders import parse_decoder
-from solvers.denoisers import Sparse
 
 
 @pytest.mark.parametrize("name", solvers.names())
@@ -23,7 +22,7 @@ def test_a_name_is_the_solver_of_that_name(name):
         ("omp:n_nonzero=50", solvers.get("omp", n_nonzero=50)),
         ("amp:debias", solvers.get("amp", debias=True)),
         ("amp:soft,debias", solvers.get("amp", denoiser="soft", debias=True)),
-        ("amp:positive", solvers.get("amp", denoiser=Sparse(positive=True))),
+        ("amp:positive", solvers.get("amp", denoiser="positive")),
         ("lasso:positive", solvers.get("working_set", positive=True)),
     ],
 )
