@@ -1,6 +1,5 @@
 """Operators: products, columns and precision."""
 
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
