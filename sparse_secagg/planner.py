@@ -591,7 +591,7 @@ class _Request:
         self._check_scheme()
         self._check_privacy()
         self.built = self._mechanism()
-        self.built._check(self.n_clients, self.d)
+        self.built.check(self.n_clients, self.d)
         self.noise = NoiseModel(self.built, self.n_clients)
         self.search = Search(self._schemes(), self.noise)
         return self
