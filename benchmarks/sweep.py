@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from benchmarks.harness import Report
-from experiments.cells import MeanCell
-from experiments.sweep import Grid, group_draws, run_sweep, warm_kernels
-from experiments.sweep_table import SweepTable
+from experiments.results.table import SweepTable
+from experiments.sweeps.cells import MeanCell
+from experiments.sweeps.grid import Grid, group_draws, run_sweep, warm_kernels
 
 _TIMES = ("seconds", "draw_seconds", "finished")
 

@@ -6,11 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.sweep import Grid, run_sweep
+    from experiments.recordings.recording import Recording
+    from experiments.sweeps.grid import Grid, run_sweep
+    from experiments.training.config import TrainingConfig
+    from experiments.training.loop import run_training
 
-_HOME = {"Grid": "sweep", "run_sweep": "sweep"}
+#: Public names and where they are; imported when asked for, since each needs little of the rest.
+_HOME = {
+    "Grid": "sweeps.grid",
+    "Recording": "recordings.recording",
+    "TrainingConfig": "training.config",
+    "run_sweep": "sweeps.grid",
+    "run_training": "training.loop",
+}
 
-__all__ = ["Grid", "run_sweep"]
+__all__ = ["Grid", "Recording", "TrainingConfig", "run_sweep", "run_training"]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,8 +15,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from solvers._blas import blas_for
 from solvers.operators import DenseOperator, Operator
+from solvers.parallel import blas_for
 
 __all__ = ["Pass", "Pool", "new_pool"]
 

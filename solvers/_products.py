@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 
 __all__ = ["is_contiguous", "products", "products_and_squares", "products_with"]
 

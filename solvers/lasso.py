@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from solvers._blas import MEMORY_BOUND, blas_for
 from solvers.base import (
     Solution,
     Solver,
@@ -26,6 +25,7 @@ from solvers.base import (
     refuse_nonfinite,
 )
 from solvers.operators import Operator, RowSubset
+from solvers.parallel import MEMORY_BOUND, blas_for
 from solvers.standard_errors import (
     effective_noise,
     few_rows_factor,

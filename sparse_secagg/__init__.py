@@ -18,13 +18,12 @@ if TYPE_CHECKING:
         IdentityEncoder,
     )
     from sparse_secagg.estimator import SparseSecAgg
-    from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning
+    from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning, RefusedRoundError
     from sparse_secagg.feedback import ThresholdFeedback
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
     from sparse_secagg.rounds import (
         ClientPolicy,
-        RefusedRoundError,
         RoundConfig,
         aggregate,
         client_encode,
@@ -49,7 +48,7 @@ _HOME = {
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
     "ClientPolicy": "rounds",
-    "RefusedRoundError": "rounds",
+    "RefusedRoundError": "exceptions",
     "RoundConfig": "rounds",
     "aggregate": "rounds",
     "client_encode": "rounds",

@@ -25,3 +25,10 @@ class InfeasibleError(ValueError):
 
 class PrivacyWarning(UserWarning):
     """Something that runs, but without the privacy a reader may expect."""
+
+
+class RefusedRoundError(ValueError):
+    """A client refuses to take part, or to go on, in a round; it sends nothing more of it.
+
+    The only exception, with its subclasses, by which a client answers what a server sends.
+    """

@@ -38,7 +38,7 @@ from sparse_secagg.encoders import (
     LinearEncoder,
     registry,
 )
-from sparse_secagg.exceptions import PrivacyWarning
+from sparse_secagg.exceptions import PrivacyWarning, RefusedRoundError
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, rejection
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.rotation import padded_dim
@@ -76,10 +76,6 @@ _DIGEST_BYTES = 8
 _VARIANCE_SLACK = 100
 #: One check-and-remember of a round at a time, whichever policy it is in.
 _ANSWERING = threading.Lock()
-
-
-class RefusedRoundError(ValueError):
-    """A client refuses to take part in a round; nothing was sent and no privacy spent."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from solvers._threads import for_each, n_threads
 from solvers.operators import DenseOperator, Operator
+from solvers.parallel import for_each, n_threads
 from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
 from sparse_secagg.public_randomness import stream_key, words
 

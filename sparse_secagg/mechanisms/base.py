@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 from sparse_secagg.clipped_rows import ClippedRows, clip_factors
 from sparse_secagg.mechanisms.calibration import GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters

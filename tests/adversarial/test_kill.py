@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments.federated import TrainingConfig, run_training
+from experiments.training.loop import TrainingConfig, run_training
 from sparse_secagg import SparseSecAgg, rounds
 from sparse_secagg.accounting import Ledger
 

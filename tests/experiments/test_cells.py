@@ -6,14 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.cells import MeanCell, RecordingCell, TaskCell, cell_from_parameters
-from experiments.evaluation import NO_INPUTS, Inputs, evaluate
-from experiments.federated import TrainingConfig, run_training
-from experiments.means import synthetic_clients
-from experiments.recorded_rounds import recorded_cell
-from experiments.recording import Recording
-from experiments.sweep import Grid
-from experiments.theory import linear_error, predict, rate_distortion
+from experiments.recordings.recording import Recording
+from experiments.sweeps.cells import MeanCell, RecordingCell, TaskCell, cell_from_parameters
+from experiments.sweeps.evaluation import NO_INPUTS, Inputs, evaluate
+from experiments.sweeps.grid import Grid
+from experiments.sweeps.means import synthetic_clients
+from experiments.sweeps.recorded import recorded_cell
+from experiments.sweeps.theory import linear_error, predict, rate_distortion
+from experiments.training.loop import TrainingConfig, run_training
 from sparse_secagg import (
     CountSketchEncoder,
     GaussianEncoder,
@@ -45,7 +45,7 @@ def test_the_key_depends_on_values_and_not_on_how_they_are_written():
 
 def test_the_key_is_the_same_in_another_process():
     code = (
-        "from experiments.cells import MeanCell;"
+        "from experiments.sweeps.cells import MeanCell;"
         "print(MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5).key())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -243,7 +243,7 @@ def test_the_first_so_many_clients_of_a_recorded_round_are_taken(recording):
 def test_more_clients_than_were_recorded_are_refused_before_any_work(recording, monkeypatch):
     inputs = Inputs(recording=str(recording))
     base = recorded_cell(recording, noise_multiplier=0.1, compression=2)
-    monkeypatch.setattr("experiments.evaluation.run_round", None)
+    monkeypatch.setattr("experiments.sweeps.evaluation.run_round", None)
     for axes, clients in (
         ({"clients": (5, 13)}, None),
         ({"bits": (16, 18)}, 13),

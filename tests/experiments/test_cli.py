@@ -8,17 +8,17 @@ from typer.testing import CliRunner
 
 import solvers
 from experiments import datasets
-from experiments.cli import app
-from experiments.demo import run_demo
-from experiments.recording import Recording
+from experiments.cli.app import app
+from experiments.cli.demo_run import run_demo
+from experiments.recordings.recording import Recording
 from sparse_secagg.accounting import rdp_to_dp
 
 
 @pytest.fixture
 def small(monkeypatch):
     data = datasets.python_identifiers(max_files=60)
-    monkeypatch.setattr("experiments.demo.python_identifiers", lambda: data)
-    monkeypatch.setattr("experiments.demo.ROUNDS", 3)
+    monkeypatch.setattr("experiments.cli.demo_run.python_identifiers", lambda: data)
+    monkeypatch.setattr("experiments.cli.demo_run.ROUNDS", 3)
     return data
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.epsilon_table import PRESETS, epsilon_table
+from experiments.cli.app import app
+from experiments.cli.epsilon_table import PRESETS, epsilon_table
 from sparse_secagg.accounting import (
     DEFAULT_ORDERS,
     gaussian_rdp,

@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.plan_plot import draw_plan
+from experiments.cli.app import app
+from experiments.report.plan_figure import draw_plan
 from sparse_secagg import plan
 
 run = CliRunner().invoke

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments.axes import AXES, parse_axis
-from experiments.claims import CLAIMS
-from experiments.cli import app
-from experiments.presets import PRESETS
-from experiments.recording import Recording
-from experiments.store import Store
-from experiments.sweep_command import SweepRequest, make_grid
-from experiments.sweep_console import duration
+from experiments.cli.app import app
+from experiments.cli.sweep_run import SweepRequest, make_grid
+from experiments.recordings.recording import Recording
+from experiments.report.sweep_console import duration
+from experiments.sweeps.axes import AXES, parse_axis
+from experiments.sweeps.claims import CLAIMS
+from experiments.sweeps.presets import PRESETS
+from experiments.sweeps.store import Store
 
 SMALL = ["--dim", "200", "--clients", "10", "--compression", "4", "--rows", "5", "--jobs", "1"]
 
@@ -99,7 +99,7 @@ def test_claims_are_judged_and_axes_of_their_own_refused(tmp_path, monkeypatch):
         )
         for claim in CLAIMS
     ]
-    monkeypatch.setattr("experiments.sweep_command.CLAIMS", small)
+    monkeypatch.setattr("experiments.cli.sweep_run.CLAIMS", small)
     run = sweep(
         "--preset", "claims", "--seeds", 3, "--dim", 1000, "--output", tmp_path, "--jobs", 1
     )
@@ -151,7 +151,9 @@ def test_bad_requests_are_refused_before_any_work(arguments, words, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("experiments.sweep.evaluate", lambda *args: pytest.fail("work was spent"))
+    monkeypatch.setattr(
+        "experiments.sweeps.grid.evaluate", lambda *args: pytest.fail("work was spent")
+    )
     run = sweep("--axis", "bits", "--output", tmp_path / "file" / "out", code=1)
     assert "cannot be written to" in run.output
 

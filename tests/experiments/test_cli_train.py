@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments import tasks
-from experiments.cli import app
+from experiments.cli.app import app
+from experiments.training import tasks
 
 SHORT = ["train", "--task", "digits", "--rounds", "3", "--clients", "10"]
 

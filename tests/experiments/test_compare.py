@@ -11,15 +11,15 @@ import scipy.sparse as sp
 from scipy import stats
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.cli_options import spread
-from experiments.compare import CompareConfig, default_decoders, run_compare
-from experiments.compare_checks import choose_bits
-from experiments.compare_result import Setting
-from experiments.compare_rounds import compressibility
-from experiments.compare_statistics import interval, judge, ratio_interval
-from experiments.prepared_rounds import prepare_round
-from experiments.recording import Recording
+from experiments.cli.app import app
+from experiments.cli.options import spread
+from experiments.recordings.prepared import prepare_round
+from experiments.recordings.recording import Recording
+from experiments.results.comparison import Setting
+from experiments.results.comparison_statistics import interval, judge, ratio_interval
+from experiments.results.compressibility import compressibility
+from experiments.sweeps.compare import CompareConfig, default_decoders, run_compare
+from experiments.sweeps.compare_checks import choose_bits
 from sparse_secagg import DiscreteGaussian, PrivacyWarning, SparseSecAgg, plan
 
 RNG = np.random.default_rng(0)
@@ -32,9 +32,9 @@ class TestRounds:
     def test_truth_is_the_mean_that_the_pipeline_estimates(self, form, monkeypatch):
         X = self.X.copy()
         X[3, 5], X[4, 0] = np.nan, -np.inf
-        monkeypatch.setattr("experiments.prepared_rounds._BLOCK_BYTES", 2000)
+        monkeypatch.setattr("experiments.recordings.prepared._BLOCK_BYTES", 2000)
         monkeypatch.setattr(
-            "experiments.prepared_rounds._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
+            "experiments.recordings.prepared._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
         )
         data = prepare_round(7, X, recorded=None, given=2.0)
         assert sp.issparse(data.X) == (form is sp.csr_array)
@@ -333,7 +333,7 @@ class TestComparing:
         ],
     )
     def test_what_is_wrong_is_named_before_any_work(self, recording, monkeypatch, change, message):
-        monkeypatch.setattr("experiments.compare.prepare_round", None)
+        monkeypatch.setattr("experiments.sweeps.compare.prepare_round", None)
         with pytest.raises(ValueError, match=message):
             run_compare(recording, CompareConfig(**change))
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cli import app
-from experiments.recorded_rounds import recorded_cell
-from experiments.recording import Recording
+from experiments.cli.app import app
+from experiments.recordings.recording import Recording
+from experiments.sweeps.recorded import recorded_cell
 
 DECODERS = ("linear", "lasso", "amp", "amp:auto")
 SHAPES = {"embedding": (300,), "weight": (20, 15)}

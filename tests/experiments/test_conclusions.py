@@ -4,9 +4,7 @@ import dataclasses
 
 import pytest
 
-from experiments.cells import MeanCell, TaskCell
-from experiments.claims import CLAIMS
-from experiments.conclusions import (
+from experiments.results.conclusions import (
     allowed_compression,
     cheapest_messages,
     conclude,
@@ -14,9 +12,11 @@ from experiments.conclusions import (
     largest_within_slack,
     slack_gap,
 )
-from experiments.presets import PRESETS
-from experiments.store import Result
-from experiments.sweep_table import SweepTable
+from experiments.results.table import SweepTable
+from experiments.sweeps.cells import MeanCell, TaskCell
+from experiments.sweeps.claims import CLAIMS
+from experiments.sweeps.presets import PRESETS
+from experiments.sweeps.store import Result
 
 BASE = MeanCell(mean="dense", sparsity=None)
 

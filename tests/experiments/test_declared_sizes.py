@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from experiments.checkpoints import CheckpointError
-from experiments.federated import TrainingConfig, run_training
-from experiments.recording import Recording, RecordingError
-from experiments.recording_format import npy_header
-from experiments.recording_importers import import_arrays
+from experiments.recordings.format import npy_header
+from experiments.recordings.importers import import_arrays
+from experiments.recordings.recording import Recording, RecordingError
+from experiments.training.checkpoints import CheckpointError
+from experiments.training.loop import TrainingConfig, run_training
 
 SMALL = TrainingConfig(task="digits", rounds=1, clients=5)
 #: More than any machine that runs this has.

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import tasks, training_report
-from experiments.aggregation import Aggregator, training_decoder
-from experiments.checkpoints import CheckpointError, CheckpointFile, TrainingState
-from experiments.federated import TrainingConfig, run_training, training_rounds
 from experiments.models import multilayer_perceptron
-from experiments.recording import Recording
-from experiments.seeds import ClientRandomness
+from experiments.recordings.recording import Recording
+from experiments.report import training_report
+from experiments.training import tasks
+from experiments.training.aggregation import Aggregator, training_decoder
+from experiments.training.checkpoints import CheckpointError, CheckpointFile
+from experiments.training.loop import TrainingConfig, run_training, training_rounds
+from experiments.training.records import TrainingState
+from experiments.training.seeds import ClientRandomness
 from sparse_secagg import SparseSecAgg
 from sparse_secagg.accounting import DEFAULT_ORDERS, gaussian_rdp, rdp_to_dp
 
@@ -119,7 +121,7 @@ def test_resuming_ends_at_the_same_weights(tmp_path, options):
 
 _KILLED = """
 import json, sys
-from experiments.federated import TrainingConfig, run_training
+from experiments.training.loop import TrainingConfig, run_training
 config = TrainingConfig(**json.loads(sys.argv[1]))
 run_training(config, output=sys.argv[2], record=sys.argv[3], resume=True,
              progress=lambda record, _: print(record.number, flush=True))

@@ -11,12 +11,13 @@ from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner
 
-from experiments import tasks, training_report
-from experiments.cli import app
+from experiments.cli.app import app
 from experiments.datasets import ClientSets, HashedCells, PublicList
-from experiments.federated import TrainingConfig, run_training
-from experiments.heavy_hitters import hits, one_round, reported
-from experiments.recording import Recording
+from experiments.recordings.recording import Recording
+from experiments.report import training_report
+from experiments.training import tasks
+from experiments.training.heavy_hitters import hits, one_round, reported
+from experiments.training.loop import TrainingConfig, run_training
 from tests.statistics import FALSE_ALARM
 
 COMMON = {f"common{k}" for k in range(6)}
@@ -288,7 +289,7 @@ def test_examples_in_place_of_items_are_refused(tmp_path):
 
 def test_private_rounds_over_the_same_clients_add_up(tmp_path, sets, monkeypatch):
     """Each is a release of the same people's items: the folder's ledger remembers them all."""
-    monkeypatch.setattr("experiments.federated._load", lambda task, data: sets)
+    monkeypatch.setattr("experiments.training.loop._load", lambda task, data: sets)
     config = TrainingConfig(task="heavy-hitters", epsilon=1.0, domain="1024", private_noise=True)
     first = run_training(config, output=tmp_path)
     second = run_training(config, output=tmp_path)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from experiments.means import MEANS, synthetic_clients
+from experiments.sweeps.means import MEANS, synthetic_clients
 
 
 def clients(kind, **changes):

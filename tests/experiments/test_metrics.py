@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.metrics import cosine, relative_error, top_recall, top_support
+from experiments.results.metrics import cosine, relative_error, top_recall, top_support
 
 
 def test_measures_of_a_small_example_by_hand():

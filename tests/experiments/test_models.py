@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import tasks
 from experiments.datasets import digits
 from experiments.models import MLP, emnist_cnn, multilayer_perceptron, next_word_lstm
+from experiments.training import tasks
 
 MODEL = MLP(64, 16, 12, 10)
 

@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 import pytest
 
-from experiments.aggregation import Aggregator
-from experiments.federated import TrainingConfig
 from experiments.models import multilayer_perceptron
+from experiments.training.aggregation import Aggregator
+from experiments.training.config import TrainingConfig
 from sparse_secagg import AdaptiveClip, PrivacyWarning, SparseSecAgg, plan
 from sparse_secagg.accounting import DEFAULT_ORDERS, Ledger, rdp_to_dp, rdp_to_zcdp
 from sparse_secagg.mechanisms import from_parameters

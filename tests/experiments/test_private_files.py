@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments.cells import MeanCell
-from experiments.cli import app
-from experiments.federated import TrainingConfig, run_training
+from experiments.cli.app import app
 from experiments.private_files import make_folder, write_text
-from experiments.recording import Recording
-from experiments.store import Result, Store, export
+from experiments.recordings.recording import Recording
+from experiments.sweeps.cells import MeanCell
+from experiments.sweeps.store import Result, Store, export
+from experiments.training.loop import TrainingConfig, run_training
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes are those of POSIX")
 

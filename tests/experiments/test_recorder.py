@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from experiments.recorder import Recorder
-from experiments.recording import Recording, RecordingError
-from experiments.recording_importers import import_arrays, import_state_dicts
+from experiments.recordings.importers import import_arrays, import_state_dicts
+from experiments.recordings.recorder import Recorder
+from experiments.recordings.recording import Recording, RecordingError
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {"weight": RNG.standard_normal((3, 4)), "bias": RNG.standard_normal(4)}
@@ -145,7 +145,7 @@ class TestArrays:
         assert [updates[0, 0] for updates in rec] == [1, 9, 10]
 
     def test_archives_are_read_in_blocks(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("experiments.recording_importers._BLOCK_BYTES", 300)
+        monkeypatch.setattr("experiments.recordings.importers._BLOCK_BYTES", 300)
         np.savez_compressed(tmp_path / "x.npz", UPDATES)
         rec = import_arrays(tmp_path / "x.npz", tmp_path / "r")
         np.testing.assert_array_equal(np.array(list(rec)), UPDATES.astype(np.float32))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from experiments.recording import Recording, RecordingError
+from experiments.recordings.recording import Recording, RecordingError
 from sparse_secagg import PrivacyWarning, SparseSecAgg
 
 RNG = np.random.default_rng(0)
@@ -76,7 +76,7 @@ class TestAppendingAndReading:
         np.testing.assert_array_equal(rec[1], np.arange(24).reshape(2, 12))
 
     def test_blocks_larger_than_the_buffer_are_split(self, path, monkeypatch):
-        monkeypatch.setattr("experiments.recording_files._BLOCK_BYTES", 100)
+        monkeypatch.setattr("experiments.recordings.files._BLOCK_BYTES", 100)
         rec = Recording.open(path)
         rec.append(0, X)
         rec.append(1, sp.csr_array(X))
@@ -185,7 +185,7 @@ class TestAppendOnly:
         rec = Recording.open(path)
         rec.append(0, X)
         usage = type("Usage", (), {"free": 100})
-        monkeypatch.setattr("experiments.recording.shutil.disk_usage", lambda _: usage)
+        monkeypatch.setattr("experiments.recordings.recording.shutil.disk_usage", lambda _: usage)
         with pytest.raises(OSError, match="needs 464 bytes and .* has 100 left"):
             rec.append(1, X)
         assert Recording.open(path).rounds == [0]

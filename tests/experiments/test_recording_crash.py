@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.recording import Recording
-from experiments.recording_format import npy_header
+from experiments.recordings.format import npy_header
+from experiments.recordings.recording import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 APPENDING = """
 import sys
 import numpy as np
-from experiments.recording import Recording
+from experiments.recordings.recording import Recording
 rec = Recording.create(sys.argv[1], task="t", exist_ok=True)
 start = rec.rounds[-1] + 1 if len(rec) else 0
 for k in range(start, start + 10_000):
@@ -81,7 +81,7 @@ def test_kill_at_many_random_moments(tmp_path):
 DYING = """
 import os, sys
 import numpy as np
-from experiments.recording import Recording
+from experiments.recordings.recording import Recording
 
 def die_at(k, path):
     calls = 0
@@ -135,7 +135,7 @@ def test_death_at_every_step_of_an_append_leaves_whole_rounds(tmp_path):
 LIMITED = """
 import resource, sys, warnings
 import numpy as np
-from experiments.recording import Recording
+from experiments.recordings.recording import Recording
 from sparse_secagg import CountSketchEncoder, PrivacyWarning, SparseSecAgg
 warnings.simplefilter("ignore", PrivacyWarning)
 SparseSecAgg(compression=10, decoder="linear", simulation_seed=0).fit(np.ones((3, 1000)))

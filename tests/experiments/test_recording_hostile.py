@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from experiments.recording import Recording, RecordingError
-from experiments.recording_format import npy_header
+from experiments.recordings.format import npy_header
+from experiments.recordings.recording import Recording, RecordingError
 
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
@@ -201,8 +201,8 @@ class TestManifest:
 
     def test_an_endless_manifest_is_not_read(self, path, monkeypatch):
         os.truncate(path / "recording.json", 2**40)  # sparse: takes no space
-        monkeypatch.setattr("experiments.recording_files.MAX_MANIFEST_BYTES", 2**20)
-        monkeypatch.setattr("experiments.recording_format.MAX_MANIFEST_BYTES", 2**20)
+        monkeypatch.setattr("experiments.recordings.files.MAX_MANIFEST_BYTES", 2**20)
+        monkeypatch.setattr("experiments.recordings.format.MAX_MANIFEST_BYTES", 2**20)
         with pytest.raises(RecordingError, match="above the limit"):
             Recording.open(path)
 
@@ -277,7 +277,7 @@ class TestArchives:
         self.refused(packed, tmp_path, "above max_bytes", max_bytes=2**20)
 
     def test_a_manifest_bomb_is_refused(self, packed, tmp_path, monkeypatch):
-        monkeypatch.setattr("experiments.recording_pack.MAX_MANIFEST_BYTES", 1000)
+        monkeypatch.setattr("experiments.recordings.pack.MAX_MANIFEST_BYTES", 1000)
         self.rewrite(packed, lambda m: [*m[:-1], ("recording.json", b" " * 10**6)])
         self.refused(packed, tmp_path, "above the limit")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.statistics import find_winner, mean_interval, paired_difference
+from experiments.results.statistics import find_winner, mean_interval, paired_difference
 
 
 def test_the_interval_is_students():

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from experiments.cells import MeanCell, TaskCell
-from experiments.store import Result, Store, StoreError, export
+from experiments.sweeps.cells import MeanCell, TaskCell
+from experiments.sweeps.store import Result, Store, StoreError, export
 
 
 def result(seed=0, status="done", **more):
@@ -117,8 +117,8 @@ def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path):
 
 HOLD = """
     import sys, time
-    from experiments.cells import MeanCell
-    from experiments.store import Result, Store
+    from experiments.sweeps.cells import MeanCell
+    from experiments.sweeps.store import Result, Store
     store = Store(sys.argv[1])
     store.add(Result(MeanCell(seed=7), "done", {"relative_error": 1.0}))
     print("held", flush=True)

@@ -10,11 +10,11 @@ import pytest
 
 import experiments
 from experiments import run_sweep
-from experiments.cells import MeanCell, TaskCell
-from experiments.evaluation import one_thread
-from experiments.store import Store, StoreError
-from experiments.sweep import Grid, estimate_seconds, group_draws, missing_draws
-from experiments.workers import run_unordered
+from experiments.sweeps.cells import MeanCell, TaskCell
+from experiments.sweeps.evaluation import one_thread
+from experiments.sweeps.grid import Grid, estimate_seconds, group_draws, missing_draws
+from experiments.sweeps.store import Store, StoreError
+from experiments.sweeps.workers import run_unordered
 
 BASE = MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5)
 GRID = Grid(
@@ -53,7 +53,7 @@ def test_results_do_not_depend_on_threads(expected, monkeypatch):
 
 
 def test_a_cell_runs_on_one_thread_and_puts_everything_back(monkeypatch):
-    from solvers._threads import n_threads
+    from solvers.parallel import n_threads
 
     monkeypatch.setenv("NUMBA_NUM_THREADS", "4")
     with one_thread():
@@ -94,7 +94,7 @@ def test_a_second_run_does_nothing_and_gives_the_same(tmp_path, expected, monkey
     def no_work(*args):
         raise AssertionError("a finished cell ran again")
 
-    monkeypatch.setattr("experiments.sweep.evaluate", no_work)
+    monkeypatch.setattr("experiments.sweeps.grid.evaluate", no_work)
     assert stripped(run_sweep(GRID, store=path)) == expected
 
 
@@ -110,7 +110,7 @@ def test_a_decoder_added_later_joins_the_same_draws(tmp_path, expected):
 
 SLOW_SWEEP = """
     import sys, time
-    import experiments.sweep as sweep
+    import experiments.sweeps.grid as sweep
     from tests.experiments.test_sweep import GRID
     evaluate = sweep.evaluate
     def slowly(*args):
@@ -182,7 +182,7 @@ def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch)
     def fail(*args, **kwargs):
         raise MemoryError("too large")
 
-    monkeypatch.setattr("experiments.evaluation.synthetic_clients", fail)
+    monkeypatch.setattr("experiments.sweeps.evaluation.synthetic_clients", fail)
     other = Grid({"bits": (18,)}, BASE, decoders=("linear",), seeds=[7])
     table = run_sweep(other, store=tmp_path / "r.sqlite")
     assert table.results[0].status == "failed"
@@ -194,8 +194,10 @@ def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch)
 
 
 def test_a_full_disk_shows_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.sweep.evaluate", lambda *args: pytest.fail("work was spent"))
-    monkeypatch.setattr("experiments.store.BYTES_PER_RESULT", 2**30)
+    monkeypatch.setattr(
+        "experiments.sweeps.grid.evaluate", lambda *args: pytest.fail("work was spent")
+    )
+    monkeypatch.setattr("experiments.sweeps.store.BYTES_PER_RESULT", 2**30)
     with Store(tmp_path / "r.sqlite") as store:
         store._db.execute("PRAGMA max_page_count = 100")
         with pytest.raises(StoreError, match="has no room"):

@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from experiments.cells import MeanCell
-from experiments.claims import Verdict
-from experiments.conclusions import Conclusion, conclude
-from experiments.report import Section, render, write_report
-from experiments.sweep import Grid, run_sweep
+from experiments.report.html import Section, render, write_report
+from experiments.results.conclusions import Conclusion, conclude
+from experiments.sweeps.cells import MeanCell
+from experiments.sweeps.claims import Verdict
+from experiments.sweeps.grid import Grid, run_sweep
 
 BASE = MeanCell(dim=200, clients=10, sparsity=5, compression=3, rows=5)
 

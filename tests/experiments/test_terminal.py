@@ -7,15 +7,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiments.cells import MeanCell
-from experiments.claims import Verdict
-from experiments.cli import app
-from experiments.demo import show_released
-from experiments.recording import Recording
-from experiments.store import Result
-from experiments.sweep_console import SweepProgress, show_table, show_verdicts, show_winners
-from experiments.sweep_table import SweepTable
-from experiments.terminal import literal
+from experiments.cli.app import app
+from experiments.cli.demo_run import show_released
+from experiments.recordings.recording import Recording
+from experiments.report.sweep_console import SweepProgress, show_table, show_verdicts, show_winners
+from experiments.report.terminal import literal
+from experiments.results.table import SweepTable
+from experiments.sweeps.cells import MeanCell
+from experiments.sweeps.claims import Verdict
+from experiments.sweeps.store import Result
 
 WORDS = ["[/]", "[bold]", "[red]x[/red]", ":bug:", "\x1b[2J", "\x07", "a\\", "\u202e"]
 

@@ -1,8 +1,8 @@
 import pytest
 
-from experiments.cells import TaskCell
-from experiments.store import Result
-from experiments.training_plots import draw_decoders
+from experiments.report.training_figures import draw_decoders
+from experiments.sweeps.cells import TaskCell
+from experiments.sweeps.store import Result
 
 
 def result(accuracy, **values):

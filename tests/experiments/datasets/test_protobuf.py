@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.datasets.base import DataError
-from experiments.datasets.protobuf import parse_example
+from experiments.datasets.tensorflow_federated.protobuf import parse_example
 from tests.experiments.datasets import writers
 from tests.experiments.datasets.writers import delimited, varint
 

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments import datasets
-from experiments.datasets import ClientData, ClientTexts, DataError, tff, tff_hdf5
+from experiments.datasets import ClientData, ClientTexts, DataError, tff
 from experiments.datasets.base import MissingDataError
+from experiments.datasets.tensorflow_federated.hdf5 import Hdf5Split
 from tests.experiments.datasets import writers
 from tests.experiments.datasets.writers import little_memory
 
@@ -350,7 +351,7 @@ def test_without_h5py_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "h5py", None)
     (tmp_path / "a.h5").write_bytes(b"")
     with pytest.raises(MissingDataError, match=r"sparse-secagg\[hdf5\]"):
-        tff_hdf5.Hdf5Split(tmp_path / "a.h5").names()
+        Hdf5Split(tmp_path / "a.h5").names()
 
 
 def test_wrong_options(tmp_path):

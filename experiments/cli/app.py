@@ -1,0 +1,34 @@
+"""The command line: ``sparse-secagg COMMAND``. One file a command; the work is elsewhere."""
+
+from __future__ import annotations
+
+import typer
+
+from experiments.cli.compare import compare
+from experiments.cli.demo import demo
+from experiments.cli.epsilon import epsilon
+from experiments.cli.options import ManyValues
+from experiments.cli.plan import plan
+from experiments.cli.sweep import sweep
+from experiments.cli.train import train
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Private mean estimation from short integer sketches.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+)
+
+
+@app.callback()
+def main() -> None:
+    """Private mean estimation from short integer sketches."""
+
+
+app.command()(demo)
+app.command()(plan)
+app.command(cls=ManyValues)(epsilon)
+app.command(cls=ManyValues)(sweep)
+app.command(cls=ManyValues)(compare)
+app.command()(train)

@@ -1,0 +1,157 @@
+"""SQLite files of TensorFlow Federated: one ``tf.train.Example`` a row, by split and client.
+
+The tables are ``client_metadata(client_id, split_name, num_examples)`` and ``examples(split_name,
+client_id, serialized_example_proto)``. Only the rows asked for are read, through the index.
+"""
+
+from __future__ import annotations
+
+import lzma
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from experiments.datasets.base import DataError
+from experiments.datasets.files import ALWAYS_ALLOWED, allowed_expansion, stored_bytes
+from experiments.datasets.tensorflow_federated.protobuf import Feature, parse_example
+
+_COLUMNS = {
+    "client_metadata": {"client_id", "split_name"},
+    "examples": {"client_id", "split_name", "serialized_example_proto"},
+}
+_LZMA_MEMORY = 1 << 28  # bytes; the strongest preset needs a quarter
+_LONGEST_EXAMPLE = 1 << 24  # bytes; an F-EMNIST image takes 3 kB
+
+
+@dataclass(frozen=True)
+class SqliteSplit:
+    """One split of a file: who is in it, and the examples of one client."""
+
+    path: Path
+    split: str
+
+    def names(self, limit: int | None = None) -> list[str]:
+        """Return the clients in alphabetical order, only so many if a limit is given."""
+        with _connection(self.path) as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ? "
+                "ORDER BY client_id LIMIT ?",
+                (self.split, -1 if limit is None else limit),
+            ).fetchall()
+        if not all(isinstance(name, str) for (name,) in rows):
+            raise DataError(f"{self.path}: a client_id is not text; export the file again.")
+        return [name for (name,) in rows]
+
+    def examples(self, client: str) -> list[dict[str, Feature]]:
+        """Return the parsed examples of a client, in the order of the file."""
+        messages, size = [], 0
+        with _connection(self.path) as connection:
+            for (message,) in connection.execute(
+                "SELECT serialized_example_proto FROM examples "
+                "WHERE split_name = ? AND client_id = ? ORDER BY rowid",
+                (self.split, client),
+            ):
+                if not isinstance(message, bytes):
+                    raise DataError(f"{self.path}: an example of client {client!r} is not bytes.")
+                size += len(message)
+                if size > ALWAYS_ALLOWED:
+                    raise DataError(
+                        f"{self.path}: client {client!r} holds over {ALWAYS_ALLOWED} bytes of "
+                        "examples, more than any client can."
+                    )
+                messages.append(message)
+        try:
+            return [parse_example(message) for message in messages]
+        except DataError as error:
+            raise DataError(
+                f"{self.path}: an example of client {client!r} is not a tf.train.Example: {error}; "
+                "get the file again."
+            ) from error
+
+
+def split_names(path: Path) -> list[str]:
+    """Return the splits of a file after a look at its tables."""
+    with _connection(path) as connection:
+        for table, columns in _COLUMNS.items():
+            kind = connection.execute(
+                "SELECT type FROM sqlite_master WHERE name = ?", (table,)
+            ).fetchone()
+            present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            # A view could compute for ever: the format has tables.
+            if kind != ("table",) or not columns <= present:
+                raise DataError(
+                    f"{path} has no table {table}({', '.join(sorted(columns))}); it is not a "
+                    "dataset of TensorFlow Federated."
+                )
+        rows = connection.execute("SELECT DISTINCT split_name FROM client_metadata").fetchall()
+    return sorted(str(name) for (name,) in rows)
+
+
+@contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open read-only, with functions in the schema off and long values refused."""
+    try:
+        address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_EXAMPLE)
+            yield connection
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as SQLite ({error}); get it again.") from error
+
+
+def expanded(path: Path) -> Path:
+    """Return the database of a ``.sqlite.lzma`` file: beside it if it was expanded there.
+
+    Otherwise it is expanded into a temporary folder that lives as long as the process.
+    """
+    beside = path.with_suffix("")
+    return beside if beside.is_file() else _expand(path.resolve())
+
+
+@cache
+def _expand(path: Path) -> Path:
+    folder = Path(_temporary_folder().name)
+    target = folder / f"{len(list(folder.iterdir()))}.sqlite"
+    free = shutil.disk_usage(folder).free
+    allowed = min(allowed_expansion(stored_bytes(path)), free - (1 << 28))
+    written = 0
+    try:
+        with target.open("wb") as sink:
+            for part in _expanded_parts(path):
+                written += len(part)
+                if written > allowed:
+                    raise DataError(
+                        f"{path} expands to more than {allowed} bytes, which the temporary folder "
+                        "cannot take or no such file needs; if it is meant, expand it where there "
+                        "is room with unlzma --keep."
+                    )
+                sink.write(part)
+    except DataError:
+        target.unlink(missing_ok=True)
+        raise
+    except (lzma.LZMAError, EOFError, OSError) as error:
+        target.unlink(missing_ok=True)
+        raise DataError(f"{path} cannot be expanded ({error}); get it again.") from error
+    return target
+
+
+def _expanded_parts(path: Path) -> Iterator[bytes]:
+    """Yield the content piece by piece; a header cannot ask for more memory than the limit."""
+    decompressor = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
+    with path.open("rb") as source:
+        while not decompressor.eof:
+            more = source.read(1 << 16) if decompressor.needs_input else b""
+            if decompressor.needs_input and not more:
+                raise EOFError("it ends too early")
+            yield decompressor.decompress(more, 1 << 20)
+
+
+@cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="sparse-secagg-")

@@ -1,0 +1,1 @@
+"""Clients' updates on disk, round by round."""

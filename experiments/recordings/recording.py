@@ -1,0 +1,443 @@
+"""Recordings: the updates that clients would send, round by round, on disk and append-only.
+
+Every round is written to a temporary file, flushed to disk and renamed; the manifest is replaced
+last, in the same way. A run that is killed loses at most the round it was writing. See
+:mod:`experiments.recordings.format` for what lies in the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from experiments.private_files import make_folder
+from experiments.recordings.files import (
+    TEMPORARY,
+    RoundWriter,
+    check_sum,
+    directory_lock,
+    open_checked,
+    read_manifest,
+    replace_file,
+    row_blocks,
+    temporary,
+)
+from experiments.recordings.format import (
+    HEADER_SIZE,
+    MANIFEST,
+    Manifest,
+    Metadata,
+    RecordingError,
+    RoundEntry,
+    check_clip_norm,
+    is_round_file,
+)
+from experiments.recordings.pack import pack, unpack
+
+__all__ = ["Metadata", "Recording", "RecordingError", "RoundEntry", "RoundWriter"]
+
+
+class Recording:
+    """The updates of many rounds of training, one memory-mapped array a round.
+
+    Make one with :meth:`open` or :meth:`create`. ``len(rec)`` is the number of rounds, ``rec[k]``
+    the k-th of them, an (n, d) read-only memory map of 32-bit floats; iteration yields them in
+    order. A recording of exactly one round is an array itself: ``SparseSecAgg().fit(rec)``.
+
+    Updates are stored as they come, before clipping; 64-bit floats are rounded to 32 bits. NaN and
+    infinities are kept, since a client may send them: the pipeline counts such a client as zero.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    metadata : Metadata
+        Task, model, layers, clip, seeds, versions and notes.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> rec = Recording.create(folder.name, task="example", shapes={"weight": (2, 3)})
+    >>> rec.append(0, np.ones((4, 6)))
+    >>> rec = Recording.open(folder.name)
+    >>> len(rec), rec[0].shape, rec.shapes
+    (1, (4, 6), {'weight': (2, 3)})
+    """
+
+    def __init__(self, path: str | os.PathLike[str], manifest: Manifest, verify: bool) -> None:
+        self.path = Path(path)
+        self._manifest = manifest
+        self._verify = verify
+        self._verified: set[int] = set()
+
+    # -- opening and creating -------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Recording:
+        """Open a recording; where nothing is yet, an empty one that the first append creates.
+
+        The size and header of every file are checked here, which costs microseconds a round.
+
+        Parameters
+        ----------
+        path : path
+            A folder.
+        verify : bool, default=True
+            Compute a round's checksum when it is first read. It costs one pass over the file, well
+            below that of sketching it; switch it off for a file larger than memory that is known to
+            be good, such as one verified by another process.
+        """
+        path = Path(path)
+        if not path.exists():
+            return cls(path, Manifest(Metadata.make()), verify)
+        if not path.is_dir():
+            raise RecordingError(
+                f"{path} is a file, and a recording is a folder; "
+                "a packed recording is opened by Recording.unpack(file, folder)."
+            )
+        if not (path / MANIFEST).exists():
+            foreign = [p.name for p in path.iterdir() if not p.name.startswith(TEMPORARY)]
+            if foreign:
+                raise RecordingError(
+                    f"{path} holds other files ({min(foreign)!r}, …) but no {MANIFEST}: it is not "
+                    "a recording. Choose an empty or a new folder."
+                )
+            return cls(path, Manifest(Metadata.make()), verify)
+        manifest = read_manifest(path)
+        for entry in manifest.rounds:
+            open_checked(path / entry.file, entry).close()
+        return cls(path, manifest, verify)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        task: str | None = None,
+        model: str | None = None,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        clip_norm: float | None = None,
+        seeds: Mapping[str, int] | None = None,
+        notes: Mapping[str, Any] | None = None,
+        exist_ok: bool = False,
+    ) -> Recording:
+        """Create an empty recording that says what it is of.
+
+        Parameters
+        ----------
+        path : path
+            A folder; it is created, and refused now if it cannot be written to.
+        task, model : str, optional
+            What is trained.
+        shapes : mapping of str to tuple of int, optional
+            Layers by name, in the order of the flat vector.
+        clip_norm : float, optional
+            ℓ₂ clip that the rounds apply to the updates. Updates are recorded before it.
+        seeds : mapping of str to int, optional
+            Seeds of the run.
+        notes : mapping, optional
+            Anything else that JSON can hold.
+        exist_ok : bool, default=False
+            Go on with a recording that is there, if it is of the same layers and task.
+        """
+        metadata = Metadata.make(task, model, shapes, clip_norm, seeds, notes)
+        path = Path(path)
+        if (path / MANIFEST).exists():
+            if exist_ok:
+                return cls._continued(path, metadata)
+            raise FileExistsError(
+                f"{path} already holds a recording; open it with Recording.open to append, "
+                "or choose another folder."
+            )
+        recording = cls.open(path)
+        recording._manifest = Manifest(metadata)
+        recording._initialise()
+        return recording
+
+    @classmethod
+    def _continued(cls, path: Path, metadata: Metadata) -> Recording:
+        recording = cls.open(path)
+        found = recording.metadata
+        for name in ("task", "model", "shapes"):
+            mine, theirs = getattr(metadata, name), getattr(found, name)
+            if mine != theirs:
+                raise ValueError(
+                    f"{path} holds a recording of {name}={theirs!r}, not of {name}={mine!r}; "
+                    "choose another folder."
+                )
+        return recording
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> Metadata:
+        """Task, model, layers, clip, seeds, versions and notes."""
+        return self._manifest.metadata
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Layers by name, in the order of the flat vector; empty where not known."""
+        return dict(self._manifest.metadata.shapes)
+
+    @property
+    def rounds(self) -> list[int]:
+        """Numbers of the recorded rounds, in increasing order."""
+        return [entry.number for entry in self._manifest.rounds]
+
+    @property
+    def entries(self) -> tuple[RoundEntry, ...]:
+        """Number, size, clip and checksum of each round."""
+        return self._manifest.rounds
+
+    def clip_norm(self, k: int) -> float | None:
+        """Return the clip of the k-th round, or None where none was recorded."""
+        own = self._entry(k).clip_norm
+        return self.metadata.clip_norm if own is None else own
+
+    def __len__(self) -> int:
+        return len(self._manifest.rounds)
+
+    def __getitem__(self, k: int) -> np.memmap[Any, np.dtype[np.float32]]:
+        entry = self._entry(k)
+        path = self.path / entry.file
+        if self._verify and entry.number not in self._verified:
+            check_sum(path, entry)
+            self._verified.add(entry.number)
+        with open_checked(path, entry) as file:
+            return np.memmap(
+                file, dtype="<f4", mode="r", offset=HEADER_SIZE, shape=(entry.n, entry.d)
+            )
+
+    def __iter__(self) -> Iterator[np.memmap[Any, np.dtype[np.float32]]]:
+        return (self[k] for k in range(len(self)))
+
+    def verify(self) -> None:
+        """Compare every round with its checksum; name and refuse the first that differs."""
+        for entry in self._manifest.rounds:
+            check_sum(self.path / entry.file, entry)
+            self._verified.add(entry.number)
+
+    def _entry(self, k: int) -> RoundEntry:
+        try:
+            return self._manifest.rounds[k]
+        except IndexError:
+            raise IndexError(
+                f"rec[{k}]: {self.path} holds {len(self)} rounds"
+                + (f", numbered {_briefly(self.rounds)}" if len(self) else "")
+                + "; rec[k] is the k-th of them, from 0."
+            ) from None
+
+    def __repr__(self) -> str:
+        sizes = f", {self.entries[-1].n:,} x {self.entries[-1].d:,} the last" if len(self) else ""
+        task = f"{self.metadata.task}: " if self.metadata.task else ""
+        return f"<Recording {str(self.path)!r}, {task}{len(self)} rounds{sizes}>"
+
+    # -- as one array ---------------------------------------------------------------------------
+
+    def _only_round(self) -> np.memmap[Any, np.dtype[np.float32]]:
+        if len(self) != 1:
+            raise ValueError(
+                f"{self.path} holds {len(self)} rounds; only a recording of one round is an array. "
+                "Use rec[k], the k-th round."
+            )
+        return self[0]
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._only_round(), dtype=dtype, copy=copy)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d) of the only round."""
+        n, d = self._only_round().shape
+        return n, d
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """32-bit floats."""
+        return self._only_round().dtype
+
+    @property
+    def ndim(self) -> int:
+        """2, of the only round."""
+        return self._only_round().ndim
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def append(self, round: int, updates: Any, *, clip_norm: float | None = None) -> None:
+        """Write one round and flush it to disk.
+
+        Parameters
+        ----------
+        round : int
+            Its number, above all that are there.
+        updates : array, memory map, sparse matrix, or iterable of row blocks
+            One row a client: (n, d). Blocks are (k, d) or (d,) arrays or sparse matrices, taken one
+            by one, so that a round larger than memory can be written.
+        clip_norm : float, optional
+            The clip of this round, where it changes from round to round.
+        """
+        with self.writer(round, clip_norm=clip_norm, updates=updates) as writer:
+            for block in row_blocks(updates):
+                writer.write(block)
+
+    @contextlib.contextmanager
+    def writer(
+        self, round: int, *, clip_norm: float | None = None, updates: Any = None
+    ) -> Iterator[RoundWriter]:
+        """Write one round in pieces, ``writer.write(rows)``; it counts once the block ends.
+
+        An exception inside leaves the recording as it was. ``updates`` says what will be written,
+        where that is known, so that a full disk is noticed before.
+        """
+        with self._locked():
+            if (self.path / MANIFEST).exists():  # another process may have appended
+                self._manifest = read_manifest(self.path)
+            else:  # from now on the folder is a recording, and files in it are ours
+                self._commit(self._manifest)
+            number = self._check_number(round)
+            clip_norm = check_clip_norm(clip_norm)
+            self._check_updates(updates)
+            self._clean()
+            writer = RoundWriter(self.path, number, self._dim)
+            try:
+                yield writer
+                entry = replace(writer.finish(), clip_norm=clip_norm)
+                self._commit(replace(self._manifest, rounds=(*self._manifest.rounds, entry)))
+                self._verified.add(number)
+            finally:
+                writer.discard()
+
+    @property
+    def _dim(self) -> int | None:
+        rounds = self._manifest.rounds
+        return rounds[0].d if rounds else self.metadata.dim
+
+    def _check_number(self, round: int) -> int:
+        number = int(round)
+        if number != round or not 0 <= number < 10**9:
+            raise ValueError(f"round={round!r} must be an integer from 0 to 999,999,999.")
+        if number in self.rounds:
+            raise ValueError(
+                f"round {number} is already in {self.path}, and recordings are append-only; "
+                "use the next number, or record into another folder."
+            )
+        if self.rounds and number < self.rounds[-1]:
+            raise ValueError(
+                f"round {number} comes after round {self.rounds[-1]} in {self.path}; "
+                "rounds are recorded in increasing order."
+            )
+        return number
+
+    def _check_updates(self, updates: Any) -> None:
+        """Refuse a wrong shape or a full disk before anything is written."""
+        shape = getattr(updates, "shape", None)
+        if shape is None:
+            return
+        if len(shape) != 2 or 0 in shape:
+            raise ValueError(
+                f"updates has shape {tuple(shape)}; pass (n, d), one row a client, n and d >= 1."
+            )
+        n, d = shape
+        if self._dim is not None and d != self._dim:
+            raise ValueError(
+                f"updates has vectors of length {d}, but {self.path} is of length {self._dim}."
+            )
+        need, free = HEADER_SIZE + 4 * n * d, shutil.disk_usage(self.path).free
+        if need > free:
+            raise OSError(
+                f"the round needs {need:,} bytes and {self.path} has {free:,} left; "
+                "free some space or record elsewhere."
+            )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Create the folder, see that it can be written to, and keep other writers out."""
+        try:
+            make_folder(self.path)
+            with temporary(self.path):
+                pass
+        except OSError as error:
+            raise type(error)(
+                error.errno,
+                f"cannot record into {self.path}: {error.strerror}. Choose a folder that can be "
+                "written to",
+            ) from error
+        with directory_lock(self.path):
+            yield
+
+    @classmethod
+    def _begin(cls, folder: Path, metadata: Metadata) -> Recording:
+        recording = cls(folder, Manifest(metadata), verify=False)
+        recording._initialise()
+        return recording
+
+    def _initialise(self) -> None:
+        with self._locked():
+            self._commit(self._manifest)
+
+    def _clean(self) -> None:
+        """Remove what killed runs left: temporary files, and files of rounds never committed."""
+        known = {entry.file for entry in self._manifest.rounds}
+        for path in self.path.iterdir():
+            unfinished = is_round_file(path.name) and path.name not in known
+            if path.name.startswith(TEMPORARY) or unfinished:
+                path.unlink()
+
+    def _commit(self, manifest: Manifest) -> None:
+        text = manifest.to_json().encode()
+        with temporary(self.path) as file:
+            file.write(text)
+            replace_file(file, self.path / MANIFEST)
+        self._manifest = manifest
+
+    # -- one file for sharing -------------------------------------------------------------------
+
+    def pack(self, path: str | os.PathLike[str], *, dtype: str = "float32") -> Path:
+        """Write the recording as one compressed file, ``.zip``.
+
+        Parameters
+        ----------
+        path : path
+            The file; one that exists is refused.
+        dtype : {"float32", "float16"}
+            "float16" halves the size again and rounds each number to 11 significant bits, after
+            scaling each round by a power of two so that its largest number is in range.
+        """
+        return pack(self, self._manifest, Path(path), dtype)
+
+    @classmethod
+    def unpack(
+        cls,
+        file: str | os.PathLike[str],
+        folder: str | os.PathLike[str],
+        *,
+        max_bytes: int = 2**36,
+    ) -> Recording:
+        """Make a folder of a packed recording and open it.
+
+        Parameters
+        ----------
+        file : path
+            What :meth:`pack` wrote. It may come from anybody: names, sizes and checksums are
+            checked, and nothing in it is executed.
+        folder : path
+            A new folder.
+        max_bytes : int, default=2**36
+            Refuse what unpacks to more: a small file can declare terabytes of zeros.
+        """
+        unpack(Path(file), Path(folder), max_bytes, cls._begin)
+        return cls.open(folder)
+
+
+def _briefly(numbers: list[int]) -> str:
+    text = [str(number) for number in numbers]
+    return ", ".join(text if len(text) <= 6 else [*text[:3], "…", text[-1]])

@@ -1,0 +1,227 @@
+"""What a training run leaves behind: a table, curves as pictures, and machine-readable results.
+
+What the private rounds release and what was measured on the exact data are kept apart: the latter
+stands under :data:`EVALUATION` in the terminal and under ``evaluation`` in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.private_files import make_folder, write_text
+from experiments.report.style import PALETTE, new_figure, save
+from experiments.report.terminal import literal
+from experiments.training import tasks
+from experiments.training.config import TrainingConfig
+from experiments.training.heavy_hitters import HeavyHittersResult
+from experiments.training.records import RoundRecord, TrainingResult
+from sparse_secagg.privacy import describe_observer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "ACCURACY_ON",
+    "EVALUATION",
+    "as_document",
+    "not_private_because",
+    "progress_text",
+    "show",
+    "write",
+]
+
+#: Heading of whatever nothing was charged for.
+EVALUATION = "Not private, for evaluation"
+#: What the accuracy of a training run is measured on, and why it is not charged.
+ACCURACY_ON = "held-out test data, which is taken to be public"
+
+#: Most rounds of a run that the table shows; the others are in the JSON.
+_ROWS = 12
+
+
+def as_document(result: TrainingResult) -> dict[str, Any]:
+    """Return the result, its weights aside, as JSON values; infinite ε is null."""
+    document: dict[str, Any] = {
+        "config": asdict(result.config),
+        "n_parameters": result.n_parameters,
+        "population": result.population,
+        "epsilon_server": [_finite(record.privacy.server) for record in result.history],
+        "epsilon_colluders": [_finite(record.privacy.colluders) for record in result.history],
+        "epsilon_release": [_finite(record.privacy.release) for record in result.history],
+        "clip_norm": [record.clip_norm for record in result.history],
+        "seconds": [record.seconds for record in result.history],
+        "epsilon": _finite(result.epsilon),
+        "observer": result.observer,
+        "delta": result.config.delta,
+        "bits_per_parameter": result.bits_per_parameter,
+        "unconverged": result.unconverged,
+        "not_private": result.not_private,
+        "not_private_because": not_private_because(result),
+    }
+    if isinstance(result, HeavyHittersResult):
+        return document | {
+            "domain": {
+                "description": result.domain.description,
+                "size": result.domain.size,
+                "public": result.domain.is_public,
+            },
+            "columns": list(result.columns),
+            "top": list(result.top),
+            "evaluation": {"not_private": True, **asdict(result.evaluation)},
+        }
+    return document | {
+        "accuracy": result.accuracy,
+        "final_accuracy": result.accuracy[-1],
+        "accuracy_on": ACCURACY_ON,
+    }
+
+
+def not_private_because(result: TrainingResult) -> list[str]:
+    """Return what keeps the reported ε from being a guarantee; nothing where it is one."""
+    reasons = []
+    if isinstance(result, HeavyHittersResult) and not result.domain.is_public:
+        reasons.append(
+            f"the domain is {result.domain.description}: that an item has a column tells that "
+            "somebody holds it; give a public list or a number of hash cells (--domain)"
+        )
+    if math.isinf(result.epsilon):
+        reasons.append("no noise was added; give --noise-multiplier or --epsilon")
+    elif not result.config.private_noise:
+        reasons.append(
+            "the noise came from the seed, so that the run can be repeated; for a result that "
+            "leaves this machine, use --private-noise"
+        )
+    return reasons
+
+
+def write(result: TrainingResult, folder: Path) -> list[Path]:
+    """Write ``training.json`` and the curves as ``training.png`` and ``.svg``; return the paths."""
+    make_folder(folder)
+    path = folder / "training.json"
+    write_text(path, json.dumps(as_document(result), indent=2) + "\n")
+    if isinstance(result, HeavyHittersResult):
+        return [path]
+    return [path, *save(draw(result), folder / "training")]
+
+
+def show(result: TrainingResult, console: Console) -> None:
+    """Print the run: what it was, a table of rounds, and what it cost."""
+    config = result.config
+    console.print(
+        literal(config.task, "bold")
+        + literal(
+            f": {result.n_parameters:,} parameters, "
+            f"{config.encoder if config.compression != 1 else 'no sketch'}, r = "
+            f"{config.compression:g}, b = {config.n_bits}: {result.bits_per_parameter:.3g} bits "
+            f"per parameter; decoder {config.decoder}."
+        )
+    )
+    if isinstance(result, HeavyHittersResult):
+        _show_hitters(result, console)
+    else:
+        console.print(_table(result))
+        console.print(literal(f"Accuracy is that on {ACCURACY_ON}."))
+    if result.unconverged:
+        console.print(f"The decoder stopped early in {result.unconverged} rounds.")
+    for reason in not_private_because(result):
+        console.print("[yellow]Not private[/yellow]:", literal(f"{reason}."))
+
+
+def _show_hitters(result: HeavyHittersResult, console: Console) -> None:
+    """Print what is released, and apart from it what was measured on the exact data."""
+    against = describe_observer(result.observer, result.config.colluders)
+    spent = f"ε = {_epsilon(result.epsilon)} against {against} at δ = {result.config.delta:g}"
+    console.print(literal(f"Domain: {result.domain.description}."))
+    console.print(literal(f"Released ({spent}): the {len(result.top)} most common,"))
+    console.print(literal(_few(result.top)))
+    exact = result.evaluation
+    console.print(literal(f"{EVALUATION} (from the exact data, not charged):", "bold"))
+    console.print(
+        literal(
+            f"relative error {exact.relative_error:.3f}; precision {exact.precision:.0%}, recall "
+            f"{exact.recall:.0%} of the {len(exact.top)} most common; {exact.outside:.1%} of what "
+            f"clients hold lies outside the domain.\nTruly most common: {_few(exact.top)}"
+        )
+    )
+
+
+def _few(names: Sequence[str], most: int = 15) -> str:
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def progress_text(record: RoundRecord, config: TrainingConfig) -> str:
+    """Return one line about a round: accuracy, where it may be told, and ε so far."""
+    observer = record.privacy.release if config.mechanism == "central" else record.privacy.colluders
+    spent = f"ε {_epsilon(observer)}"
+    if not tasks.get(config.task).trains:  # its accuracy is measured on the clients' own data
+        return f"{config.task}: {spent}"
+    return f"{config.task}: test accuracy {record.accuracy:.1%}, {spent}"
+
+
+def draw(result: TrainingResult) -> Figure:
+    """Return the curves of accuracy and of ε over rounds."""
+    config, rounds = result.config, [record.number for record in result.history]
+    private = not math.isinf(result.epsilon)
+    figure = new_figure(10 if private else 6, 4)
+    left, *right = figure.subplots(1, 2 if private else 1, squeeze=False)[0]
+    left.plot(rounds, result.accuracy, color=PALETTE[0])
+    noise = f", z = {config.noise_multiplier:g}" if config.noise_multiplier else ""
+    left.set(
+        xlabel="round",
+        ylabel="test accuracy",
+        title=f"{config.task}: r = {config.compression:g}{noise}, {config.decoder}",
+    )
+    left.set_xlim(0, rounds[-1])
+    left.grid(alpha=0.3)
+    for panel in right:
+        for (name, _), colour, style in zip(_observers(result), PALETTE, ("-", "--", ":")):
+            label = f"against {describe_observer(name, config.colluders)}"
+            spent = [getattr(record.privacy, name) for record in result.history]
+            panel.plot(rounds, spent, color=colour, linestyle=style, label=label)
+        panel.set(xlabel="round", ylabel=f"ε at δ = {config.delta:g}", title="Privacy spent so far")
+        panel.set_xlim(0, rounds[-1])
+        panel.grid(alpha=0.3)
+        panel.legend()
+    return figure
+
+
+def _table(result: TrainingResult) -> Table:
+    table = Table(title=f"{len(result.history)} rounds, {result.seconds:.1f} s")
+    observers = _observers(result)
+    shown = [f"ε ({heading})" for _, heading in observers]
+    for heading in ("round", "test accuracy", *shown, "clip"):
+        table.add_column(heading, justify="right")
+    history = result.history
+    step = math.ceil(len(history) / _ROWS)
+    for record in history:
+        if record.number % step == 0 or record is history[-1]:
+            table.add_row(
+                str(record.number),
+                f"{record.accuracy:.2%}",
+                *(_epsilon(getattr(record.privacy, name)) for name, _ in observers),
+                f"{record.clip_norm:.3g}",
+            )
+    return table
+
+
+def _observers(result: TrainingResult) -> list[tuple[str, str]]:
+    """Return the observers whose ε a run shows, with short headings."""
+    colluders = result.config.colluders
+    also = [("colluders", f"server + {colluders}")] if colluders else []
+    return [("server", "server"), *also, ("release", "release")]
+
+
+def _epsilon(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.3g}"
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value

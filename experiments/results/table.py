@@ -1,0 +1,173 @@
+"""The results of a sweep as a tidy table: one row a cell, summaries over seeds, winners."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.results.statistics import find_winner, mean_interval
+from experiments.results.summary import Summary, WinnerRow
+from experiments.sweeps.store import Result, export
+
+__all__ = ["SweepTable"]
+
+#: Parameters that make series of a picture, in the order of a table's columns.
+SERIES = ("encoder", "mechanism", "layers", "decoder")
+
+
+class SweepTable:
+    """What a sweep found.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        One a cell.
+    axes : tuple of str
+        The parameters that were asked to vary.
+    """
+
+    def __init__(self, results: Sequence[Result], axes: tuple[str, ...]) -> None:
+        self.results = list(results)
+        self.axes = axes
+        if not self.results:
+            raise ValueError("results is empty; a table needs at least one.")
+        kind = type(self.results[0].cell)
+        self.metric, self.lower_is_better = kind.metric, kind.lower_is_better
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    @property
+    def varying(self) -> list[str]:
+        """Parameters with more than one value, axes first; the seed aside."""
+        found = list(self.axes)
+        first = self.results[0].cell.setting()
+        for result in self.results:
+            for name, value in result.cell.setting().items():
+                if name not in found and value != first[name]:
+                    found.append(name)
+        for implied in ("rows", "sparsity"):  # None where it does not apply
+            values = {getattr(result.cell, implied, None) for result in self.results} - {None}
+            if implied not in self.axes and implied in found and len(values) == 1:
+                found.remove(implied)
+        return [*self.axes, *[name for name in SERIES if name in found]] + [
+            name for name in found if name not in self.axes and name not in SERIES
+        ]
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """Parameters that are the same in all cells."""
+        setting = self.results[0].cell.setting()
+        return {name: value for name, value in setting.items() if name not in self.varying}
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return one flat dictionary a cell: parameters, seed, status, metrics, timing."""
+        return [result.record() for result in self.results]
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame; needs pandas."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError(
+                "to_pandas needs the package pandas: pip install pandas; or use to_records()."
+            ) from error
+        return pd.DataFrame(self.to_records())
+
+    def export(self, path: str | Path) -> Path:
+        """Write the rows as ``.csv`` or ``.parquet``."""
+        return export(self.results, Path(path))
+
+    def groups(self, *without: str) -> dict[str, list[Result]]:
+        """Return results that agree on all varying parameters but ``without``, in their order."""
+        names = [name for name in self.varying if name not in without]
+        found: dict[str, list[Result]] = {}
+        for result in self.results:
+            setting = result.cell.setting()
+            key = json.dumps([setting.get(name) for name in names])
+            found.setdefault(key, []).append(result)
+        return found
+
+    def summary(self, metric: str | None = None) -> list[Summary]:
+        """Return one row for every setting: mean and interval over its seeds."""
+        return [self._summarise(group, metric or self.metric) for group in self.groups().values()]
+
+    def _summarise(self, group: list[Result], metric: str) -> Summary:
+        done = [result for result in group if result.metrics.get(metric) is not None]
+        values = [_number(result.metrics[metric]) for result in done]
+        names = {name for result in done for name in result.metrics} - {metric}
+        extra = {}
+        for name in sorted(names):
+            present = [r.metrics[name] for r in done if r.metrics.get(name) is not None]
+            if present:
+                extra[name] = sum(map(_number, present)) / len(present)
+        return Summary(
+            setting=self._setting(group[0]),
+            interval=mean_interval(values) if values else None,
+            status=", ".join(sorted({result.status for result in group})),
+            message=next((result.message for result in group if result.message), ""),
+            extra=extra,
+            seconds=sum(result.seconds for result in done) / max(len(done), 1),
+        )
+
+    def winners(self, metric: str | None = None) -> list[WinnerRow]:
+        """Return the best decoder of every setting, by paired comparison on the same draws."""
+        rows = []
+        for group in self.groups("decoder").values():
+            samples = self.samples(group, metric or self.metric)
+            if samples:
+                winner = find_winner(samples, lower_is_better=self.lower_is_better)
+                setting = self._setting(group[0])
+                setting.pop("decoder", None)
+                rows.append(WinnerRow(setting, winner))
+        return rows
+
+    @staticmethod
+    def samples(group: Sequence[Result], metric: str) -> dict[str, dict[int, float]]:
+        """Return the values of one setting by decoder and seed."""
+        found: dict[str, dict[int, float]] = {}
+        for result in group:
+            value = result.metrics.get(metric)
+            if value is not None:
+                found.setdefault(result.cell.decoder, {})[result.cell.seed] = value
+        return found
+
+    def _setting(self, result: Result) -> dict[str, Any]:
+        setting = result.cell.setting()
+        return {name: setting[name] for name in self.varying}
+
+    def plot(
+        self,
+        stem: str | Path | None = None,
+        metric: str | None = None,
+        marked: Sequence[dict[str, Any]] | None = None,
+    ) -> Any:
+        """Draw the sweep: curves over one axis, heat maps over two.
+
+        Parameters
+        ----------
+        stem : path, optional
+            Write ``stem.png`` and ``stem.svg`` there.
+        metric : str, optional
+            What to draw; the sweep's own metric by default.
+        marked : sequence of dict, optional
+            Settings to frame in a heat map, by the names of the axes; the best by default.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from experiments.report.style import save
+        from experiments.report.sweep_figures import draw_sweep
+
+        figure = draw_sweep(self, metric or self.metric, marked)
+        if stem is not None:
+            save(figure, Path(stem))
+        return figure
+
+
+def _number(value: float | None) -> float:
+    assert value is not None
+    return float(value)

@@ -1,0 +1,1 @@
+"""Federated training through the private pipeline."""

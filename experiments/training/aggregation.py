@@ -1,0 +1,310 @@
+"""The private mean of one round of training, and the ledger of all of them.
+
+Neighbouring data sets differ by one client whose updates are all zero ("zero-out"). Against the
+server, which knows who takes part, every round counts in full. Against somebody who sees only the
+models the rounds are amplified by sampling without replacement, provided that the cohorts are
+secret: drawn from the operating system, not from the run's seed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from experiments.decoders import parse_decoder
+from experiments.models.architectures import Architecture
+from experiments.training.config import TrainingConfig
+from experiments.training.records import PrivacySpent, TrainingState
+from experiments.training.seeds import ClientRandomness
+from solvers import Solver
+from solvers.lasso import LassoSolver
+from sparse_secagg import PrivacyWarning, SparseSecAgg, mechanisms
+from sparse_secagg.clipping import AdaptiveClip
+from sparse_secagg.encoders import BlockEncoder, registry
+from sparse_secagg.feedback import ThresholdFeedback
+from sparse_secagg.mechanisms import IntegerMechanism
+from sparse_secagg.privacy import OBSERVERS, Ledger, RoundPrivacy, Sampling
+
+__all__ = ["Aggregator", "training_decoder"]
+
+#: Where adaptive clipping starts and what it follows: the paper's choice.
+_ADAPTIVE_START = 0.1
+
+#: Relative width at which the search for the noise of a budget stops.
+_NOISE_TOLERANCE = 1e-6
+
+
+class Aggregator:
+    """Averages the updates of one round after another, and keeps the ledger.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        As resolved.
+    architecture : Architecture
+        Of the model: length of an update, and its layers for decoders that use them.
+    population : int
+        Clients from whom cohorts are drawn.
+    dense : bool
+        Whether the mean is dense, as updates of models are, or truly sparse.
+    ledger : Ledger, optional
+        Charged by every round before its sum is opened. Default: one in memory.
+
+    Attributes
+    ----------
+    n_clients : int
+        Size of a cohort.
+    clip_norm : float
+        The clip of the next round.
+    ledger : Ledger
+        What was spent.
+    bits_per_parameter : float
+        Payload of a message, divided by d.
+    unconverged : int
+        Rounds whose decoder stopped early.
+    last_ : SparseSecAgg
+        The last round.
+    """
+
+    last_: SparseSecAgg
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        architecture: Architecture,
+        population: int,
+        *,
+        dense: bool = True,
+        ledger: Ledger | None = None,
+    ) -> None:
+        config = config.resolved()
+        assert config.clients is not None
+        assert config.decoder is not None
+        self.config, self.population, self.dense = config, population, dense
+        self.n_clients = min(config.clients, population)
+        self.dim = architecture.n_parameters
+        self.adaptive = config.clip_norm == "adaptive"
+        self.clip_norm = _ADAPTIVE_START if self.adaptive else float(config.clip_norm)  # type: ignore[arg-type]
+        self.encoder = self._make_encoder(architecture.slices)
+        # unsketched there is nothing to decode: one run is the baseline of every decoder
+        self.decoder = training_decoder(
+            "linear" if config.compression == 1 else config.decoder,
+            debias=bool(config.debias),
+            shapes=architecture.shapes,
+        )
+        # a cohort that follows from the seed is no secret
+        self.sampling = Sampling(self.n_clients, population, secret=config.private_noise)
+        self.noise_multiplier = self._noise_multiplier()
+        self.ledger = Ledger(config.delta) if ledger is None else ledger
+        self.randomness = ClientRandomness(config.seed)
+        self.unconverged = 0
+        self._buffer = np.empty((0, 0))
+        self.feedback = ThresholdFeedback(config.threshold) if config.threshold else None
+        parameters = self._calibrated(self.noise_multiplier).parameters_
+        self.bits_per_parameter = parameters.bits_per_client / self.dim
+
+    @classmethod
+    def for_training(
+        cls,
+        config: TrainingConfig,
+        architecture: Architecture,
+        population: int,
+        state: TrainingState,
+        ledger: Ledger | None = None,
+    ) -> Aggregator:
+        """Return an aggregator that goes on where ``state`` is."""
+        made = cls(config, architecture, population, ledger=ledger)
+        if made.ledger.rounds < state.rounds and not config.private_noise:
+            # the same rounds could be simulated again, bit for bit
+            for number in range(state.rounds):
+                made.ledger.charge(made.round_privacy(), key=made._key(number))
+        if made.ledger.rounds < state.rounds:
+            raise ValueError(
+                f"the run has done {state.rounds} rounds, but the ledger holds "
+                f"{made.ledger.rounds}: what they spent would be forgotten. Go on with the run's "
+                "own ledger (ledger.sqlite beside its checkpoint)."
+            )
+        if state.rounds:
+            made.clip_norm = state.clip_norm
+            made.unconverged = state.unconverged
+            if made.feedback is not None and len(state.dropped):
+                made.feedback.error_ = state.dropped
+        return made
+
+    @property
+    def dropped(self) -> NDArray[np.float64]:
+        """What thresholding carries over to the next round; empty without it."""
+        return np.asarray(getattr(self.feedback, "error_", np.empty(0)))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether updates are sent unsketched."""
+        return self.config.compression == 1 or self.config.encoder == "identity"
+
+    @property
+    def spent(self) -> PrivacySpent:
+        """ε of all rounds so far."""
+        return PrivacySpent(*(self.ledger.epsilon(observer) for observer in OBSERVERS))
+
+    @property
+    def observer(self) -> str:
+        """The observer that the run's ε is about."""
+        return self._calibrated(self.noise_multiplier).privacy().observer
+
+    def mean(self, updates: Any, number: int) -> NDArray[np.float64]:
+        """Run round ``number`` over the rows of ``updates``; return the decoded mean."""
+        round_ = SparseSecAgg(
+            self.encoder,
+            mechanism=self._mechanism(self.noise_multiplier),
+            clip_norm=AdaptiveClip(self.clip_norm) if self.adaptive else self.clip_norm,
+            decoder="linear",  # costs nothing; the decoder of the run comes below
+            feedback=self.feedback,
+            # what was dropped is carried over as a sketch, so that the sketch has to stay
+            random_state=self.randomness.sketch(0 if self.feedback else number),
+            simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
+            ledger=_Charges(self.ledger, self.sampling, self._key(number)),
+        )
+        if self.feedback is not None and hasattr(self.feedback, "error_"):
+            round_.feedback_ = self.feedback
+        if isinstance(updates, np.ndarray) and not self.adaptive:
+            updates = self._clipped(updates)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)  # the result says it once
+            round_.fit(updates)
+        if self.adaptive:
+            self.clip_norm = round_.clip_.current
+        if self.feedback is not None:
+            self.feedback = round_.feedback_
+        self.last_ = round_
+        return self._decode(round_)
+
+    def _clipped(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the updates within the clip, in double precision, in one pass over them.
+
+        The round clips again, and finds nothing to do: its careful clipping of every row would
+        take a third of a round's time. A row with NaN or Inf is left for the round to zero.
+        """
+        if self._buffer.shape != updates.shape:
+            self._buffer = np.empty(updates.shape)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            norms = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
+            scale = np.minimum(1.0, (1 - 1e-6) * self.clip_norm / norms)
+        scale[~np.isfinite(norms)] = 1.0
+        return np.multiply(updates, scale[:, None], out=self._buffer)
+
+    def _decode(self, round_: SparseSecAgg) -> NDArray[np.float64]:
+        # What a sparse fit leaves of a dense mean is noise to it as well: the Lasso then estimates
+        # its noise, since the mechanism's alone is far too small.
+        known = not (self.dense and isinstance(self.decoder, LassoSolver))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            solver = self.decoder.fit(
+                round_.operator_, round_.sketch_, noise_std=round_.noise_std_ if known else None
+            )
+        self.unconverged += any(issubclass(w.category, ConvergenceWarning) for w in caught)
+        return solver.coef_
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _make_encoder(self, layers: dict[str, slice]) -> Any:
+        if self.is_identity:
+            return registry.get("identity").fit_dimension(self.dim)
+        rows = {"n_rows": self.config.n_rows} if self.config.encoder == "count_sketch" else {}
+        encoder = registry.get(self.config.encoder, compression=self.config.compression, **rows)
+        if self.config.layers == "separate":
+            encoder = BlockEncoder(layers, encoder=encoder)
+        return encoder.fit_dimension(self.dim)
+
+    def _mechanism(self, noise_multiplier: float) -> IntegerMechanism:
+        return mechanisms.get(
+            self.config.mechanism,
+            noise_multiplier=noise_multiplier,
+            delta=self.config.delta,
+            n_bits=self.config.n_bits,
+            colluders=self.config.colluders,
+        )
+
+    def _calibrated(self, noise_multiplier: float) -> IntegerMechanism:
+        mechanism = self._mechanism(noise_multiplier)
+        mechanism.calibrate(self.n_clients, self.encoder.n_components_)
+        return mechanism
+
+    def _noise_multiplier(self) -> float:
+        """Return z, or the smallest z that keeps all rounds within ε (from above)."""
+        if self.config.epsilon is None:
+            return float(self.config.noise_multiplier or 0.0)
+        assert self.config.rounds is not None  # resolved
+        budget, rounds = self.config.epsilon, self.config.rounds
+
+        def spent(z: float) -> float:
+            return self.round_privacy(z).epsilon(rounds=rounds)
+
+        if self.adaptive and self._clip_privacy().epsilon(rounds=rounds) >= budget:
+            raise ValueError(
+                f"epsilon={budget} cannot be kept over {rounds} rounds of {self.n_clients} "
+                "clients: adaptive clipping alone costs more. Raise epsilon or clients, lower "
+                "rounds, or give a fixed clip_norm."
+            )
+        low, high = 0.0, 1.0
+        while spent(high) > budget:
+            low, high = high, 2 * high
+        while high - low > _NOISE_TOLERANCE * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if spent(middle) <= budget else (middle, high)
+        return high
+
+    # -- privacy --------------------------------------------------------------------------------
+
+    def round_privacy(self, noise_multiplier: float | None = None) -> RoundPrivacy:
+        """Return what one round of the run reveals, to every observer."""
+        z = self.noise_multiplier if noise_multiplier is None else noise_multiplier
+        privacy = self._calibrated(z).privacy(sampling=self.sampling)
+        return privacy.plus(*self._clip_privacy().sums) if self.adaptive else privacy
+
+    def _clip_privacy(self) -> RoundPrivacy:
+        colluders = self.config.colluders
+        return AdaptiveClip().mechanism(self.n_clients, colluders=colluders).privacy()
+
+    def _key(self, number: int) -> str | None:
+        """Name a round that would be the same bit for bit if it were run again: a simulated one."""
+        return None if self.config.private_noise else f"{self.config.digest} round {number}"
+
+
+@dataclass(frozen=True)
+class _Charges:
+    """The ledger as one round charges it: with the run's sampling, under the round's name."""
+
+    ledger: Ledger
+    sampling: Sampling
+    key: str | None
+
+    @property
+    def delta(self) -> float:
+        return self.ledger.delta
+
+    def charge(self, privacy: RoundPrivacy) -> int:
+        return self.ledger.charge(privacy.sampled(self.sampling), key=self.key)
+
+    def settle(self, number: int, privacy: RoundPrivacy) -> None:
+        self.ledger.settle(number, privacy.sampled(self.sampling))
+
+
+def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
+    """Return the decoder of a text, unbiased where it can be and the text does not say.
+
+    Examples
+    --------
+    >>> training_decoder("amp", debias=True, shapes=None)
+    AMP(debias=True)
+    >>> training_decoder("amp:debias=False", debias=True, shapes=None)
+    AMP()
+    """
+    solver = parse_decoder(spec, shapes)
+    if "debias" in solver.get_params(deep=False) and "debias" not in spec:
+        solver.set_params(debias=debias)
+    return solver

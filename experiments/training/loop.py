@@ -1,0 +1,264 @@
+"""Federated averaging through the private pipeline.
+
+Each round a cohort of clients trains the server's model on its own data for one epoch; the server
+learns the noisy mean sketch of their clipped updates, decodes it and takes a step with momentum:
+
+    u_i = local training from w;   û ≈ mean of clip(u_i);   v ← βv + û;   w ← w + ηv.
+
+All randomness is a function of (seed, round, client), so that a run that was stopped goes on to
+exactly the weights it would have reached.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from experiments.datasets import ClientData
+from experiments.models import Model
+from experiments.recordings.recording import Recording
+from experiments.training import tasks
+from experiments.training.aggregation import Aggregator, training_decoder
+from experiments.training.checkpoints import CheckpointFile
+from experiments.training.config import TrainingConfig
+from experiments.training.heavy_hitters import one_round
+from experiments.training.records import RoundRecord, TrainingResult, TrainingState
+from experiments.training.seeds import ClientRandomness
+from solvers.parallel import one_blas_thread
+from sparse_secagg.privacy import Ledger
+
+__all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it happens: its record, the state after it and the clients' updates."""
+
+    record: RoundRecord
+    state: TrainingState
+    updates: NDArray[np.float32] = field(repr=False)
+    aggregator: Aggregator
+
+
+Progress = Callable[[RoundRecord, TrainingConfig], None]
+
+
+def run_training(
+    config: TrainingConfig,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    record: str | os.PathLike[str] | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    checkpoint_every: int = 1,
+) -> TrainingResult:
+    """Train, and return the curve of accuracies and what the rounds cost.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        What to train and how.
+    output : path, optional
+        Folder of the checkpoint, written after every ``checkpoint_every`` rounds.
+    resume : bool
+        Go on from the checkpoint in ``output``, which must be of the same configuration.
+    record : path, optional
+        Folder in which the clients' updates, before clipping, are recorded.
+    jobs : int
+        Threads of the local training. The result does not depend on it.
+    progress : callable, optional
+        Called with each :class:`RoundRecord` and the resolved configuration.
+    checkpoint_every : int
+        Rounds between checkpoints.
+    """
+    config = config.resolved()
+    task = tasks.get(config.task)
+    if not task.trains:
+        # a simulated round costs nobody anything, so that only real ones add up in the folder
+        folder = Path(output) if output is not None and config.private_noise else None
+        ledger = CheckpointFile(folder, config).ledger()
+        data = _load(config.task, config.data)
+        return one_round(config, data, record=record, progress=progress, ledger=ledger)
+    model = task.model()
+    # a decoder that does not exist must not cost the loading of the data
+    training_decoder(str(config.decoder), debias=bool(config.debias), shapes=model.shapes)
+    file = CheckpointFile(None if output is None else Path(output), config)
+    state = file.read(model.n_parameters) if resume else file.none(model.n_parameters)
+    data = _load(config.task, config.data)
+    ledger = file.ledger()
+    recording = _recording(record, config, model, state)
+    last: Round | None = None
+    for current in training_rounds(config, model, data, state, jobs=jobs, ledger=ledger):
+        number = current.record.number
+        if recording is not None and number - 1 not in recording.rounds:
+            recording.append(number - 1, current.updates, clip_norm=current.record.clip_norm)
+        state = current.state
+        if number % checkpoint_every == 0 or number == config.rounds:
+            file.write(state)
+        if progress is not None:
+            progress(current.record, config)
+        last = current
+    aggregator = last.aggregator if last is not None else None
+    if aggregator is None:  # nothing was left to do
+        population = len(data.clients)
+        aggregator = Aggregator.for_training(config, model.architecture, population, state, ledger)
+    return _result(config, model, data, state, aggregator)
+
+
+def training_rounds(
+    config: TrainingConfig,
+    model: Model,
+    data: ClientData,
+    state: TrainingState | None = None,
+    *,
+    jobs: int = 1,
+    ledger: Ledger | None = None,
+) -> Iterator[Round]:
+    """Yield the rounds of a run, from ``state`` on; :func:`run_training` keeps and reports them.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+        As resolved.
+    model : Model
+        What is trained.
+    data : ClientData
+        Training data by client, and test data.
+    state : TrainingState, optional
+        Where to go on; the start by default.
+    jobs : int
+        Threads of the local training.
+    ledger : Ledger, optional
+        Charged by each round before its sum is opened; one in memory by default.
+    """
+    state = TrainingState.start(model.n_parameters) if state is None else state
+    randomness = ClientRandomness(config.seed)
+    clients = list(data.clients)
+    aggregator = Aggregator.for_training(config, model.architecture, len(clients), state, ledger)
+    weights, velocity = state.weights, state.velocity
+    if state.rounds == 0:
+        weights = model.initial(randomness.initial)
+    updates = np.empty((aggregator.n_clients, model.n_parameters), dtype=np.float32)
+    config = config.resolved()
+    assert config.rounds
+    assert config.server_rate
+    assert config.momentum is not None
+    for number in range(state.rounds, config.rounds):
+        start = time.perf_counter()
+        cohort = randomness.cohort(
+            number, len(clients), aggregator.n_clients, secret=aggregator.sampling.secret
+        )
+        _train_locally(model, weights, data, clients, cohort, updates, number, config, jobs)
+        clip_norm = aggregator.clip_norm
+        mean = aggregator.mean(updates, number)
+        velocity = (config.momentum * velocity + mean).astype(np.float32)
+        weights = (weights + config.server_rate * velocity).astype(np.float32)
+        with one_blas_thread():
+            accuracy = model.accuracy(weights, *data.test)
+        record = RoundRecord(
+            number=number + 1,
+            accuracy=accuracy,
+            privacy=aggregator.spent,
+            clip_norm=clip_norm,
+            seconds=time.perf_counter() - start,
+        )
+        state = TrainingState(
+            weights=weights,
+            velocity=velocity,
+            history=(*state.history, record),
+            clip_norm=aggregator.clip_norm,
+            unconverged=aggregator.unconverged,
+            dropped=aggregator.dropped,
+        )
+        yield Round(record, state, updates, aggregator)
+
+
+def _train_locally(
+    model: Model,
+    weights: NDArray[np.float32],
+    data: ClientData,
+    clients: list[str],
+    cohort: NDArray[np.int64],
+    updates: NDArray[np.float32],
+    number: int,
+    config: TrainingConfig,
+    jobs: int,
+) -> None:
+    """Write the update of each client of the cohort into its row of ``updates``."""
+    randomness = ClientRandomness(config.seed)
+
+    def train(rows: NDArray[np.int64]) -> None:
+        for row in rows:
+            client = int(cohort[row])
+            model.local_update(
+                weights,
+                data.clients[clients[client]],
+                learning_rate=config.client_rate,  # type: ignore[arg-type]
+                batch_size=config.batch_size,  # type: ignore[arg-type]
+                rng=randomness.local(number, client),
+                out=updates[row],
+            )
+
+    rows = np.arange(len(cohort))
+    with one_blas_thread():
+        if jobs == 1:
+            train(rows)
+            return
+        # threads: the products release the interpreter lock, and nothing is copied
+        parts = np.array_split(rows, min(len(rows), 4 * jobs if jobs > 0 else len(rows)))
+        Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(part) for part in parts)
+
+
+@lru_cache(maxsize=1)
+def _load(task: str, data: str | None) -> Any:
+    """Return the data of a task; the last is kept, since a sweep trains on it many times."""
+    return tasks.get(task).load(data)
+
+
+def _recording(
+    path: str | os.PathLike[str] | None,
+    config: TrainingConfig,
+    model: Model,
+    state: TrainingState,
+) -> Recording | None:
+    if path is None:
+        return None
+    return Recording.create(
+        path,
+        task=config.task,
+        model=model.architecture.name,
+        shapes=model.shapes,
+        clip_norm=None if isinstance(config.clip_norm, str) else config.clip_norm,
+        seeds={"training": config.seed},
+        exist_ok=state.rounds > 0,
+    )
+
+
+def _result(
+    config: TrainingConfig,
+    model: Model,
+    data: ClientData,
+    state: TrainingState,
+    aggregator: Aggregator,
+) -> TrainingResult:
+    return TrainingResult(
+        config=config,
+        history=state.history,
+        weights=state.weights,
+        bits_per_parameter=aggregator.bits_per_parameter,
+        n_parameters=model.n_parameters,
+        population=len(data.clients),
+        unconverged=state.unconverged,
+        not_private=not config.private_noise or config.noise_multiplier == 0,
+        observer=aggregator.observer,
+    )
