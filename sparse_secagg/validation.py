@@ -61,8 +61,9 @@ def number(
     def accepts(value: Any) -> bool:
         if not isinstance(value, numbers.Real) or isinstance(value, bool | np.bool_):
             return False
-        above = value > low if open_low else value >= low
-        return bool(above and value < high and math.isfinite(value))
+        real: Any = value
+        above = real > low if open_low else real >= low
+        return bool(above and real < high and math.isfinite(real))
 
     if text is None:
         bracket = "(" if open_low else "["

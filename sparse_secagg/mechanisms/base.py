@@ -35,7 +35,7 @@ from sparse_secagg.privacy.curves import (
     gaussian_rdp,
     sensitivity_factor,
 )
-from sparse_secagg.privacy.observers import GridCurve, NoisySum, RoundPrivacy
+from sparse_secagg.privacy.observers import NoisySum, RoundPrivacy
 from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.validation import check_integer, check_positive, positive, whole
@@ -88,8 +88,8 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
 
     #: Registered name.
     name: ClassVar[str]
-    #: Curve of one round on the grid: orders, B, s², shares, D, adjacency.
-    grid_rdp: ClassVar[GridCurve]
+    #: Curve of one round on the grid, a :data:`GridCurve` and static method.
+    grid_rdp: ClassVar[Any]
     #: Whether a sum of shares is pointwise close to one discrete Gaussian.
     near_gaussian = False
     #: Whether the server adds the noise itself.
