@@ -1,5 +1,6 @@
 """Secure aggregation: the modular sum, ideal or by pairwise masks, and what it costs in bytes."""
 
+from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.dropouts import Dropouts
 from sparse_secagg.secagg.errors import (
     BelowThresholdError,
@@ -9,10 +10,12 @@ from sparse_secagg.secagg.errors import (
 )
 from sparse_secagg.secagg.ideal import IdealSecAgg
 from sparse_secagg.secagg.masked import MaskedSecAgg
+from sparse_secagg.secagg.registry import make_secagg
 from sparse_secagg.secagg.result import AggregationResult
 from sparse_secagg.secagg.weights import survivor_weight, unit_weights
 
 __all__ = [
+    "Aggregation",
     "AggregationResult",
     "BelowThresholdError",
     "Dropouts",
@@ -20,7 +23,9 @@ __all__ = [
     "InvalidMessageError",
     "MaskedSecAgg",
     "ReuseError",
+    "SecureAggregation",
     "ServerFaultError",
+    "make_secagg",
     "survivor_weight",
     "unit_weights",
 ]
