@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from experiments.recordings.recording import Recording
-    from experiments.sweeps.grid import Grid, run_sweep
-    from experiments.training.config import TrainingConfig
-    from experiments.training.loop import run_training
+from typing import Any
 
 #: Public names and where they are; imported when asked for, since each needs little of the rest.
 _HOME = {
+    "Callback": "training.callbacks",
+    "EarlyStop": "training.callbacks",
     "Grid": "sweeps.grid",
+    "HittersCell": "sweeps.cells",
+    "MeanCell": "sweeps.cells",
     "Recording": "recordings.recording",
+    "RecordingCell": "sweeps.cells",
+    "Store": "sweeps.store",
+    "TaskCell": "sweeps.cells",
     "TrainingConfig": "training.config",
-    "run_sweep": "sweeps.grid",
+    "run_sweep": "sweeps.engine",
     "run_training": "training.loop",
 }
 
-__all__ = ["Grid", "Recording", "TrainingConfig", "run_sweep", "run_training"]
+__all__ = sorted(_HOME)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

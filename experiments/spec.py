@@ -5,25 +5,80 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RoundSpec"]
+from numpy.typing import NDArray
+
+from sparse_secagg import SparseSecAgg
+from sparse_secagg.parameters import RoundParameters, check_parameters, round_parameters
+
+__all__ = ["Aggregate", "RoundSpec"]
+
+_NOT_TAKEN = {"n_rows", "beta", "rounds", "prior", "population", "observer"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RoundSpec:
+@dataclass(frozen=True)
+class Aggregate:
+    """A round that was run, to be decoded as often as wanted."""
+
+    fitted: SparseSecAgg
+
+    def decode(self, decoder: Any) -> NDArray[Any]:
+        """Return the mean as a solver sees it."""
+        return self.fitted.decode(decoder)
+
+    @property
+    def config(self) -> Any:
+        """The round as a server would broadcast it."""
+        return self.fitted.config_
+
+    @property
+    def operator(self) -> Any:
+        """The map S."""
+        return self.fitted.operator_
+
+    @property
+    def noise_std(self) -> float:
+        """Noise in each coordinate of the sketch."""
+        return float(self.fitted.noise_std_)
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the round."""
+        return float(self.fitted.epsilon_)
+
+    @property
+    def bits_per_client(self) -> int:
+        """Payload."""
+        return int(self.fitted.bits_per_client_)
+
+    @property
+    def bits_per_parameter(self) -> float:
+        """Payload over d."""
+        return float(self.fitted.bits_per_parameter_)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RoundSpec(RoundParameters):
     """What a private round is."""
 
-    encoder: Any = "auto"
-    compression: float | None = 10.0
-    n_rows: int = 15
-    mechanism: Any = "ddg"
-    epsilon: float | None = 1.0
-    delta: float = 1e-5
-    noise_multiplier: float | None = None
-    clip_norm: Any = 1.0
-    n_bits: Any = 16
-    decoder: Any = "amp"
-    colluders: int = 0
-    sparsity: int | None = None
-    rounds: int = 1
-    feedback: Any = None
-    layers: Any = None
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def replace(self, **changes: Any) -> RoundSpec:
+        """Return the spec with some parameters changed."""
+        return type(self)(**{**{n: getattr(self, n) for n in round_parameters()}, **changes})
+
+    def run(self, X: Any, *, random_state: Any, simulation_seed: int | None) -> Aggregate:
+        """Run one round."""
+        values = {n: getattr(self, n) for n in round_parameters() if n not in _NOT_TAKEN}
+        if values["epsilon"] is None:
+            values["epsilon"] = 1.0
+        if values["encoder"] == "count_sketch":
+            from sparse_secagg.encoders import registry
+
+            values["encoder"] = registry.get(
+                "count_sketch", compression=self.compression, n_rows=self.n_rows
+            )
+        fitted = SparseSecAgg(
+            **values, random_state=random_state, simulation_seed=simulation_seed
+        ).fit(X)
+        return Aggregate(fitted)

@@ -7,7 +7,6 @@ draws, which makes comparisons between them paired.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -15,28 +14,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from experiments.decoders import check_decoder
-from experiments.holding import SPEC_NAMES
 from experiments.spec import RoundSpec
 from experiments.sweeps.parts import NO_PARTS, Parts
 
-__all__ = ["NO_INPUTS", "Cell", "Inputs", "Measured", "spec_parameters"]
-
-#: Parameters of a round that name a cell, whatever their values; others count where they are not
-#: the spec's defaults, so that a spec may learn new ones and old results stay valid.
-NAMED = (
-    "decoder",
-    "encoder",
-    "mechanism",
-    "compression",
-    "n_rows",
-    "n_bits",
-    "epsilon",
-    "noise_multiplier",
-    "delta",
-    "clip_norm",
-)
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(RoundSpec)}
+__all__ = ["NO_INPUTS", "Cell", "Inputs", "Measured", "check_number", "check_whole"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +48,7 @@ class Measured:
 
     Attributes
     ----------
-    metrics : dict of str to float
+    metrics : dict of str to float or None
         By name.
     seconds : float
         Of decoding, or of training.
@@ -75,7 +56,7 @@ class Measured:
         The metric after every round, of a training run.
     """
 
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     seconds: float
     curve: tuple[float, ...] = ()
 
@@ -96,6 +77,8 @@ class Cell(ABC):
         True for errors.
     axes : tuple of str
         Parameters that can vary along an axis.
+    repeats : tuple of str
+        Parameters in which repetitions of one setting differ.
     spec : RoundSpec
         The private round.
     seed : int
@@ -103,10 +86,11 @@ class Cell(ABC):
     """
 
     kind: ClassVar[str] = ""
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 4
     metric: ClassVar[str] = "relative_error"
     lower_is_better: ClassVar[bool] = True
     axes: ClassVar[tuple[str, ...]] = ()
+    repeats: ClassVar[tuple[str, ...]] = ("seed",)
 
     spec: RoundSpec
     seed: int
@@ -119,9 +103,8 @@ class Cell(ABC):
     def with_values(self, **values: Any) -> Self:
         """Return a copy with other values."""
 
-    def check(self) -> None:
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
         """Raise ValueError for parameters that no run could use."""
-        check_decoder(self.spec.decoder, self.spec.encoder)
 
     def draw(self, inputs: Inputs) -> Any:
         """Return what cells of one draw share; nothing by default."""
@@ -130,6 +113,11 @@ class Cell(ABC):
     @abstractmethod
     def measure(self, draw: Any, inputs: Inputs) -> Measured:
         """Return the result."""
+
+    @property
+    def block(self) -> int:
+        """What repetitions with different seeds have in common: 0, or the recorded round."""
+        return 0
 
     @property
     def cost(self) -> float:
@@ -153,8 +141,8 @@ class Cell(ABC):
         return _hash({"version": self.version, **self.parameters(), "decoder": ""})
 
     def setting(self) -> dict[str, Any]:
-        """Return the parameters without the seed: what repetitions share."""
-        return {name: value for name, value in self.parameters().items() if name != "seed"}
+        """Return the parameters that repetitions share."""
+        return {n: value for n, value in self.parameters().items() if n not in self.repeats}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cell) and self.parameters() == other.parameters()
@@ -163,38 +151,9 @@ class Cell(ABC):
         return hash(self.key())
 
 
-def spec_parameters(spec: RoundSpec) -> dict[str, Any]:
-    """Return the parameters of a round that name a cell, as JSON values in one canonical form."""
-    found = {name: _canonical(getattr(spec, name)) for name in NAMED}
-    found["n_bits"] = None if spec.n_bits is None else int(spec.n_bits)
-    if spec.encoder != "count_sketch":
-        found["n_rows"] = None
-    else:
-        found["n_rows"] = int(spec.n_rows)
-    for name in sorted(SPEC_NAMES - set(NAMED)):
-        value = getattr(spec, name)
-        if value != _DEFAULTS[name]:
-            found[name] = value
-    return found
-
-
-def _canonical(value: Any) -> Any:
-    """Return 10.0 for 10, so that both are the same cell."""
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _hash(document: dict[str, Any]) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-# --- checks that the kinds share ------------------------------------------------------------------
-
-
-def check_choice(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise unless the value is one of the known ones."""
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is not known; choose one of {', '.join(known)}.")
 
 
 def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse.linalg
+from numpy.typing import NDArray
 
 from experiments.datasets import choose_domain
-from experiments.holding import SPEC_NAMES, HoldsSpec
+from experiments.decoders import check_decoder
+from experiments.holding import ROUND_NAMES, HoldsSpec, spec_values
 from experiments.recordings.prepared import draw_seed
 from experiments.spec import RoundSpec
-from experiments.sweeps.cell import (
-    Cell,
-    Inputs,
-    Measured,
-    check_choice,
-    check_number,
-    check_whole,
-    spec_parameters,
-)
+from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured, check_number, check_whole
 from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
 from experiments.sweeps.means import MEANS, synthetic_clients
-from experiments.sweeps.recorded import prepared_round, recorded_round
+from experiments.sweeps.recorded import prepared_round, recorded_round, round_numbers
 from experiments.training import tasks
 from experiments.training.config import TrainingConfig
-from experiments.training.heavy_hitters import hits, reported
+from experiments.training.heavy_hitters import N_TOP, hits, reported
 from experiments.training.loop import load_data, run_training
 from sparse_secagg import mechanisms
 from sparse_secagg.encoders import registry
 
-__all__ = ["HittersCell", "MeanCell", "RecordingCell", "TaskCell", "cell_from_parameters"]
+__all__ = [
+    "KINDS",
+    "HittersCell",
+    "MeanCell",
+    "RecordingCell",
+    "RoundCell",
+    "TaskCell",
+    "cell_from_parameters",
+]
 
-LAYERS = ("whole", "separate")
 _ROUND_AXES = (
     "compression",
     "n_bits",
@@ -59,8 +62,8 @@ class RoundCell(HoldsSpec, Cell):
         Cohort n; None for all there are.
     threshold : float
         Share of the sketch's entries, the smallest, that is set to zero before decoding.
-    layers : {"whole", "separate"}
-        Sketch the whole vector, or each layer by itself.
+    per_layer : bool
+        Sketch each layer by itself.
     top : int
         K of the largest coordinates, for precision and recall.
     """
@@ -74,34 +77,34 @@ class RoundCell(HoldsSpec, Cell):
         "noise_multiplier": 1.0,
     }
 
-    spec: RoundSpec = dataclasses.field(default_factory=RoundSpec)
     seed: int = 0
     clients: int | None = None
     threshold: float = 0.0
-    layers: str = "whole"
-    top: int = 100
+    per_layer: bool = False
+    top: int = N_TOP
 
     def parameters(self) -> dict[str, Any]:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "spec"}
         floats = {name: float(own[name]) for name in ("threshold", "norm", "spread") if name in own}
-        return {"kind": self.kind, **own, **floats, **spec_parameters(self.spec)}
+        return {"kind": self.kind, **own, **floats, **spec_values(self.spec)}
 
-    def check(self) -> None:
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
         registry.get(self.spec.encoder)
         mechanisms.get(self.spec.mechanism)
+        check_decoder(self.spec.decoder, self.sketched_by)
         check_whole("seed", self.seed, 0)
-        check_whole("n_bits", self.spec.n_bits, 2, 62)
+        check_whole("top", self.top, 1)
         if self.clients is not None:
             check_whole("clients", self.clients, 2)
-        check_number("compression", self.spec.compression, 1)
-        check_number("clip_norm", self.spec.clip_norm, 0, open_below=True)
-        check_whole("n_rows", self.spec.n_rows, 1)
-        check_whole("top", self.top, 1)
-        _check_noise(self.spec)
-        check_choice("layers", self.layers, LAYERS)
+        if self.spec.compression is None:
+            raise ValueError("compression=None must be a number of at least 1.")
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold={self.threshold} must be a share in [0, 1).")
-        super().check()
+
+    @property
+    def sketched_by(self) -> str:
+        """The encoder; at compression 1 nothing is sketched, whatever its name."""
+        return "identity" if self.spec.compression == 1 else str(self.spec.encoder)
 
     def people(self, inputs: Inputs) -> Clients:
         """Return the clients of the round."""
@@ -113,13 +116,13 @@ class RoundCell(HoldsSpec, Cell):
         return self.seed
 
     def draw(self, inputs: Inputs) -> RoundDraw:
-        clients = self.people(inputs)
+        people, spec = self.people(inputs), self.spec
         return draw_round(
-            clients, self.spec, self.noise_seed, threshold=self.threshold, layers=self.layers
+            people, spec, self.noise_seed, threshold=self.threshold, per_layer=self.per_layer
         )
 
     def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
-        return measure_round(draw, self.spec, top=self.top)
+        return measure_round(draw, self.spec.decoder, top=self.top)[0]
 
     def small(self) -> Cell:
         return MeanCell(
@@ -132,20 +135,6 @@ class RoundCell(HoldsSpec, Cell):
             mechanism=self.spec.mechanism,
             decoder=self.spec.decoder,
         )
-
-
-def _check_noise(spec: RoundSpec) -> None:
-    if spec.epsilon is not None and spec.noise_multiplier is not None:
-        raise ValueError(
-            f"epsilon={spec.epsilon} and noise_multiplier={spec.noise_multiplier} both set the "
-            "noise; give one of them."
-        )
-    if spec.epsilon is not None:
-        check_number("epsilon", spec.epsilon, 0, open_below=True)
-    elif spec.noise_multiplier is not None:
-        check_number("noise_multiplier", spec.noise_multiplier, 0)
-    else:
-        raise ValueError("epsilon and noise_multiplier are both None; give one of them.")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
@@ -187,10 +176,11 @@ class MeanCell(RoundCell):
         sparsity = self.spec.sparsity if self.has_sparsity else None
         return {**super().parameters(), "sparsity": sparsity}
 
-    def check(self) -> None:
-        check_choice("mean", self.mean, tuple(MEANS))
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        if self.mean not in MEANS:
+            raise ValueError(f"mean={self.mean!r} is not known; choose one of {', '.join(MEANS)}.")
         check_whole("dim", self.dim, 2)
-        super().check()
+        super().check(inputs)
         check_whole("clients", self.clients, 2)
         if self.has_sparsity:
             check_whole("sparsity", self.spec.sparsity, 1, self.dim)
@@ -239,16 +229,57 @@ class RecordingCell(RoundCell):
     """
 
     kind: ClassVar[str] = "recording"
-    version: ClassVar[int] = 3
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
+    repeats: ClassVar[tuple[str, ...]] = ("seed", "round", "recording", "clip_norm")
+    defaults: ClassVar[dict[str, Any]] = {
+        **RoundCell.defaults,
+        "n_bits": None,
+        "epsilon": 1.0,
+        "noise_multiplier": None,
+    }
 
     recording: str = ""
     round: int = 0
 
-    def check(self) -> None:
-        super().check()
+    @classmethod
+    def of(
+        cls, path: str | os.PathLike[str], rounds: tuple[int, ...] = (), **values: Any
+    ) -> list[RecordingCell]:
+        """Return the cells of recorded rounds, to sweep around.
+
+        Parameters
+        ----------
+        path : path
+            The recording.
+        rounds : tuple of int
+            Numbers of the rounds; all by default.
+        **values
+            Fields. ``clip_norm`` is by default the one recorded with each round, as
+            :func:`experiments.recordings.prepared.choose_clip` has it.
+        """
+        given = values.pop("clip_norm", None)
+        cells = []
+        for number in round_numbers(str(path), rounds):
+            found = recorded_round(str(path), number)
+            clip = found.clip(number, given)
+            cells.append(cls(recording=found.digest, round=number, clip_norm=clip, **values))
+        return cells
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        super().check(inputs)
         if not self.recording:
             raise ValueError("recording='' must be the hash of a round's updates.")
+        if inputs.recording is not None and self.clients is not None:
+            there = len(recorded_round(inputs.recording, self.round).updates)
+            if self.clients > there:
+                raise ValueError(
+                    f"clients={self.clients}, but recorded round {self.round} has {there}; ask "
+                    "for less."
+                )
+
+    @property
+    def block(self) -> int:
+        return self.round
 
     @property
     def noise_seed(self) -> int:
@@ -259,7 +290,7 @@ class RecordingCell(RoundCell):
             raise ValueError("recording=None: a recorded round needs the folder of its recording.")
         shapes = recorded_round(inputs.recording, self.round).shapes
         data = prepared_round(inputs.recording, self.round, self.clients, self.spec.clip_norm)
-        return Clients(data.X, data.truth, shapes)
+        return Clients(data.X, data.truth, shapes, clipped=data.n_clipped / data.X.shape[0])
 
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
@@ -286,28 +317,34 @@ class HittersCell(RoundCell):
     task: str = "heavy-hitters"
     domain: str | int | None = None
 
-    def check(self) -> None:
-        super().check()
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        super().check(inputs)
         if tasks.get(self.task).trains:
             raise ValueError(f"task={self.task!r} trains a model; it has no items to find.")
 
     def people(self, inputs: Inputs) -> Clients:
         data = load_data(self.task, inputs.data)
         rows = data.on(choose_domain(self.domain, data))[: self.clients]
-        mean = np.asarray(rows.mean(axis=0)).ravel()
-        return Clients(rows, mean, {}, int(np.count_nonzero(mean)))
+        lengths = scipy.sparse.linalg.norm(rows, axis=1)
+        shrink = np.minimum(1.0, self.spec.clip_norm / np.maximum(lengths, 1e-300))
+        mean = np.asarray(rows.T @ shrink).ravel() / len(lengths)
+        clipped = float(np.mean(lengths > (1 + 1e-6) * self.spec.clip_norm))
+        return Clients(rows, mean, {}, int(np.count_nonzero(mean)), clipped)
 
     def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
         """Measure as for any round; precision and recall are those of the released items."""
-        found = super().measure(draw, inputs)
-        estimate = draw.fitted.decode(draw.solver(self.spec.decoder))
+        found, estimate = self.estimate(draw)
         precision, recall = hits(reported(estimate, self.top), draw.clients.mean, self.top)
         return dataclasses.replace(
             found, metrics={**found.metrics, "precision": precision, "recall": recall}
         )
 
+    def estimate(self, draw: RoundDraw) -> tuple[Measured, NDArray[np.floating]]:
+        """Decode the round."""
+        return measure_round(draw, self.spec.decoder, top=self.top)
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, eq=False)
 class TaskCell(Cell):
     """A training run.
 
@@ -319,7 +356,6 @@ class TaskCell(Cell):
     """
 
     kind: ClassVar[str] = "task"
-    version: ClassVar[int] = 3
     metric: ClassVar[str] = "accuracy"
     lower_is_better: ClassVar[bool] = False
     axes: ClassVar[tuple[str, ...]] = (*_ROUND_AXES, "rounds")
@@ -329,7 +365,7 @@ class TaskCell(Cell):
     @classmethod
     def of(cls, task: str, **values: Any) -> TaskCell:
         """Return the cell of a task, with some values in place of the task's own."""
-        return cls(config=TrainingConfig(task=task, **values))
+        return cls(TrainingConfig(task=task, **values))
 
     @property
     def spec(self) -> RoundSpec:  # type: ignore[override]
@@ -352,16 +388,20 @@ class TaskCell(Cell):
     def with_values(self, **values: Any) -> Self:
         return dataclasses.replace(self, config=self.config.with_values(**values))
 
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        if not tasks.get(self.config.task).trains:
+            raise ValueError(f"task={self.config.task!r} trains nothing; sweep it with --hitters.")
+
     def draw_key(self) -> str:
         return self.key()  # training runs share nothing
 
     def measure(self, draw: Any, inputs: Inputs) -> Measured:
         config = self.config
         if inputs.data is not None:
-            config = dataclasses.replace(config, data=inputs.data)
+            config = config.with_values(data=inputs.data)
         run = run_training(config, jobs=1)
         accuracy = [float(value) for value in run.accuracy]
-        metrics = {
+        metrics: dict[str, float | None] = {
             "accuracy": accuracy[-1],
             "best_accuracy": max(accuracy),
             "epsilon": float(run.epsilon),
@@ -375,24 +415,26 @@ class TaskCell(Cell):
         return self.with_values(rounds=short), rounds / short
 
 
-_KINDS: dict[str, type[RoundCell]] = {
+KINDS: dict[str, type[RoundCell]] = {
     kind.kind: kind for kind in (MeanCell, RecordingCell, HittersCell)
 }
-#: Names of parameters in results that were written before they were the spec's.
-_FORMER = {"bits": "n_bits", "rows": "n_rows"}
 
 
 def cell_from_parameters(parameters: dict[str, Any]) -> Cell:
     """Return the cell that :meth:`Cell.parameters` described, also in its former vocabulary."""
-    values = {_FORMER.get(name, name): value for name, value in parameters.items()}
+    values = _modern(parameters)
     kind = values.pop("kind")
     if kind == TaskCell.kind:
-        former = dict(values.pop("options", ()))
-        given = {name: value for name, value in values.items() if value is not None} | former
-        return TaskCell.of(**given)
-    if values.get("n_rows") is None:
-        values.pop("n_rows", None)
-    if values.get("epsilon") is not None:
-        values["noise_multiplier"] = None
-    known = {field.name for field in dataclasses.fields(_KINDS[kind])} | SPEC_NAMES
-    return _KINDS[kind](**{name: value for name, value in values.items() if name in known})
+        return TaskCell.of(**values)
+    known = {field.name for field in dataclasses.fields(KINDS[kind])} | ROUND_NAMES
+    unset = {name for name in ("n_rows", "sparsity") if values.get(name) is None}
+    return KINDS[kind](**{n: v for n, v in values.items() if n in known and n not in unset})
+
+
+def _modern(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters by the names that they have now; see format 1 of the store."""
+    names = {"bits": "n_bits", "rows": "n_rows"}
+    values = {names.get(name, name): value for name, value in parameters.items()}
+    if "layers" in values:
+        values["per_layer"] = values.pop("layers") == "separate"
+    return {**values, **dict(values.pop("options", ()))}

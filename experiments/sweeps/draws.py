@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from experiments.decoders import parse_decoder
-from experiments.recordings.prepared import run_round
 from experiments.results.compressibility import layer_slices
 from experiments.results.metrics import cosine, relative_error, top_support
-from experiments.spec import RoundSpec
+from experiments.spec import Aggregate, RoundSpec
 from experiments.sweeps.cell import Measured
 from experiments.sweeps.theory import predict
-from sparse_secagg import SparseSecAgg, ThresholdFeedback
+from sparse_secagg import ThresholdFeedback, plan
+from sparse_secagg.planner import Plan
 
-__all__ = ["Clients", "RoundDraw", "draw_round", "measure_round"]
+__all__ = ["LAYER", "Clients", "RoundDraw", "draw_round", "enough_bits", "measure_round"]
+
+#: Start of the name of a metric that is the error of one layer.
+LAYER = "error of "
+
+#: Noise that rounding may add when the bits are chosen, and bits at which it adds none.
+_BITS_SLACK = 0.02
+_MORE_BITS = 12
+#: Bits of a round without noise, where the planner has no noise to hide the rounding in.
+_BITS_WITHOUT_NOISE = 24
 
 
 @dataclass(frozen=True)
@@ -36,21 +46,35 @@ class Clients:
         Layers by name; empty where not known.
     sparsity : int or None
         Nonzero entries of the mean, where the theory may know.
+    clipped : float
+        Share of the clients whose vectors are longer than the clip.
     """
 
     rows: Any
     mean: NDArray[np.float64]
     shapes: Mapping[str, tuple[int, ...]]
     sparsity: int | None = None
+    clipped: float = 0.0
 
 
 @dataclass(frozen=True)
 class RoundDraw:
-    """A round that was run, to be decoded as often as wanted."""
+    """A round that was run: its clients, and what a server learns.
 
-    fitted: SparseSecAgg
+    Attributes
+    ----------
+    aggregate : Aggregate
+        To be decoded as often as wanted.
+    clients : Clients
+        Who took part.
+    sketched_by : str or None
+        Encoder of the whole vector; None where layers or thresholds come between, for which the
+        linear decoder's error has no closed form.
+    """
+
+    aggregate: Aggregate
     clients: Clients
-    plain: bool
+    sketched_by: str | None
 
 
 @dataclass(frozen=True)
@@ -66,13 +90,14 @@ class RoundMetrics:
     epsilon: float
     noise_std: float
     n_components: int
+    message_bits: int
     bits_per_client: int
     bits_per_parameter: float
     clipped: float
 
 
 def draw_round(
-    clients: Clients, spec: RoundSpec, seed: int, *, threshold: float = 0.0, layers: str = "whole"
+    clients: Clients, spec: RoundSpec, seed: int, *, threshold: float = 0.0, per_layer: bool = False
 ) -> RoundDraw:
     """Run one private round.
 
@@ -81,33 +106,41 @@ def draw_round(
     clients : Clients
         Who takes part.
     spec : RoundSpec
-        The round.
+        The round; at compression 1 nothing is sketched, whatever its encoder. Its decoder is not
+        used.
     seed : int
         Of sketch and simulated noise.
     threshold : float
         Share of the sketch's entries, the smallest, that is set to zero before decoding.
-    layers : {"whole", "separate"}
-        Sketch the whole vector, or each layer by itself.
+    per_layer : bool
+        Sketch each layer by itself.
     """
-    plain = layers == "whole" and not threshold
+    n, d = clients.rows.shape
+    encoder = "identity" if spec.compression == 1 else spec.encoder
+    n_bits = enough_bits(spec, d, n) if spec.n_bits is None else spec.n_bits
+    spec = spec.replace(encoder=encoder, n_bits=n_bits, decoder="linear", sparsity=None)
     if threshold:
-        spec = replace(spec, feedback=ThresholdFeedback(threshold))
-    if layers == "separate":
-        whole = {"vector": slice(0, len(clients.mean))}
-        spec = replace(spec, layers=layer_slices(clients.shapes) or whole)
-    return RoundDraw(run_round(clients.rows, spec, seed), clients, plain)
+        spec = spec.replace(feedback=ThresholdFeedback(threshold))
+    if per_layer:
+        spec = spec.replace(layers=layer_slices(clients.shapes) or {"vector": slice(0, d)})
+    aggregate = spec.run(clients.rows, random_state=seed, simulation_seed=seed)
+    return RoundDraw(aggregate, clients, None if threshold or per_layer else encoder)
 
 
-def measure_round(draw: RoundDraw, spec: RoundSpec, *, top: int) -> Measured:
-    """Decode a round and compare with the truth; largest ``top`` entries for precision, recall."""
-    fitted, clients = draw.fitted, draw.clients
-    solver = parse_decoder(spec.decoder, clients.shapes)
+def measure_round(
+    draw: RoundDraw, decoder: str, *, top: int
+) -> tuple[Measured, NDArray[np.floating]]:
+    """Decode a round and compare with the truth; return what was measured and the estimate."""
+    aggregate, clients = draw.aggregate, draw.clients
+    solver = parse_decoder(decoder, clients.shapes)
     start = time.perf_counter()
-    estimate = fitted.decode(solver)
+    estimate = aggregate.decode(solver)
     seconds = time.perf_counter() - start
-    d, truth = len(clients.mean), clients.mean
+    truth = clients.mean
     squared_norm = float(truth @ truth)
     precision, recall = top_support(estimate, truth, top)
+    m = int(aggregate.operator.shape[0])
+    mechanism = aggregate.config.mechanism
     measured = RoundMetrics(
         relative_error=relative_error(estimate, truth),
         cosine=cosine(estimate, truth),
@@ -115,27 +148,26 @@ def measure_round(draw: RoundDraw, spec: RoundSpec, *, top: int) -> Measured:
         squared_norm=squared_norm,
         precision=precision,
         recall=recall,
-        epsilon=float(fitted.epsilon_),
-        noise_std=float(fitted.noise_std_),
-        n_components=int(fitted.operator_.shape[0]),
-        bits_per_client=int(fitted.bits_per_client_),
-        bits_per_parameter=float(fitted.bits_per_parameter_),
-        clipped=fitted.diagnostics_.n_clipped / fitted.config_.mechanism.n_clients,
+        epsilon=float(aggregate.epsilon),
+        noise_std=float(aggregate.noise_std),
+        n_components=m,
+        message_bits=int(mechanism.n_bits),
+        bits_per_client=int(aggregate.bits_per_client),
+        bits_per_parameter=float(aggregate.bits_per_parameter),
+        clipped=clients.clipped,
     )
-    sketched = "identity" if spec.compression == 1 else spec.encoder
     theory = predict(
-        encoder=sketched if draw.plain else None,
-        d=d,
-        m=measured.n_components,
+        encoder=draw.sketched_by,
+        d=len(truth),
+        m=m,
         noise_std=measured.noise_std,
-        central_std=fitted.config_.clip_norm
-        * fitted.config_.mechanism.noise_multiplier
-        / fitted.config_.mechanism.n_clients,
+        central_std=aggregate.config.clip_norm * mechanism.noise_multiplier / mechanism.n_clients,
         norm=float(np.sqrt(squared_norm)),
         bits=measured.bits_per_client,
         sparsity=clients.sparsity,
     )
-    return Measured({**asdict(measured), **asdict(theory), **_layers(estimate, clients)}, seconds)
+    metrics = {**asdict(measured), **asdict(theory), **_layers(estimate, clients)}
+    return Measured(metrics, seconds), estimate
 
 
 def _layers(estimate: NDArray[np.floating], clients: Clients) -> dict[str, float]:
@@ -144,6 +176,38 @@ def _layers(estimate: NDArray[np.floating], clients: Clients) -> dict[str, float
     if len(parts) < 2:
         return {}
     return {
-        f"error of {name}": relative_error(estimate[part], clients.mean[part])
+        f"{LAYER}{name}": relative_error(estimate[part], clients.mean[part])
         for name, part in parts.items()
     }
+
+
+def enough_bits(spec: RoundSpec, d: int, n: int) -> int:
+    """Return the fewest bits at which rounding adds at most 2 % to the noise of the sketch.
+
+    The planner looks at the error of a mean as long as the clip, where much noise hides behind the
+    compression; what is compared here is mostly shorter.
+    """
+    if spec.noise_multiplier == 0:
+        return _BITS_WITHOUT_NOISE
+    compression = 1.0 if spec.encoder == "identity" else spec.compression
+    known = spec.encoder if spec.encoder in ("count_sketch", "gaussian", "hadamard") else "hadamard"
+    settled: Callable[..., Plan] = partial(
+        plan,
+        d,
+        n,
+        epsilon=spec.epsilon or 1.0,
+        delta=spec.delta,
+        noise_multiplier=spec.noise_multiplier,
+        compression=compression,
+        encoder="identity" if compression == 1 else known,
+        mechanism=spec.mechanism if spec.mechanism in ("ddg", "skellam") else "ddg",
+    )
+    least = settled().n_bits
+
+    def noise(n_bits: int) -> float:
+        made = settled(n_bits=n_bits)
+        return float(made.sigma**2 + made.gamma**2 / 4)
+
+    most = least + _MORE_BITS
+    floor = noise(most)
+    return next(b for b in range(least, most + 1) if noise(b) <= (1 + _BITS_SLACK) * floor)

@@ -34,6 +34,7 @@ __all__ = [
     "estimate_seconds",
     "evaluate",
     "missing_draws",
+    "quiet",
     "run_sweep",
     "warm_kernels",
 ]
@@ -148,8 +149,7 @@ def run_sweep(
         opened.reserve(sum(map(len, draws)))
         made_with = versions()
         inputs = dataclasses.replace(grid.inputs, parts=collect(c.spec for c in _firsts(draws)))
-        if draws:
-            warm_kernels(draws)
+        warm_kernels(draws)
         calls = [(draw, inputs) for draw in draws]
         run = run_unordered(evaluate, calls, jobs=jobs, backend=backend, scheduler=scheduler)
         for results in run:
@@ -231,7 +231,7 @@ def estimate_seconds(draws: Sequence[Sequence[Cell]], inputs: Inputs) -> float:
 
 
 def describe_failures(results: Iterable[Result]) -> list[str]:
-    """Return one sentence for every reason for which cells failed, naming the first such cell."""
+    """Return a sentence for each reason for which cells failed, naming the first such cell."""
     failed: dict[str, list[Result]] = {}
     for result in results:
         if result.status == "failed":
