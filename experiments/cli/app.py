@@ -7,7 +7,7 @@ import typer
 from experiments.cli.compare import compare
 from experiments.cli.demo import demo
 from experiments.cli.epsilon import epsilon
-from experiments.cli.options import ManyValues
+from experiments.cli.options import ManyNumbers
 from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
@@ -28,7 +28,7 @@ def main() -> None:
 
 app.command()(demo)
 app.command()(plan)
-app.command(cls=ManyValues)(epsilon)
-app.command(cls=ManyValues)(sweep)
-app.command(cls=ManyValues)(compare)
+app.command(cls=ManyNumbers)(epsilon)
+app.command(cls=ManyNumbers)(sweep)
+app.command(cls=ManyNumbers)(compare)
 app.command()(train)

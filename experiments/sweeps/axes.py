@@ -43,6 +43,7 @@ def _whole(text: str) -> int:
 
 AXES: dict[str, Axis] = {
     "sparsity": Axis("nonzero entries s", _whole, (5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
+    "density": Axis("s/m", float, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), log=False),
     "compression": Axis("compression r = d/m", float, (1, 2, 5, 10, 20, 50, 100)),
     "n_bits": Axis("bits b", _whole, (10, 12, 14, 16, 18, 20), log=False),
     "clients": Axis("clients n", _whole, (100, 200, 500, 1000)),

@@ -151,6 +151,8 @@ class MeanCell(RoundCell):
         ‖μ‖.
     spread : float
         Root mean square distance of the clients from it.
+    density : float or None
+        s/m: nonzero entries over the length d/r of the sketch, in place of ``sparsity``.
 
     Notes
     -----
@@ -158,7 +160,7 @@ class MeanCell(RoundCell):
     """
 
     kind: ClassVar[str] = "mean"
-    axes: ClassVar[tuple[str, ...]] = ("sparsity", "dim", *_ROUND_AXES)
+    axes: ClassVar[tuple[str, ...]] = ("sparsity", "density", "dim", *_ROUND_AXES)
     defaults: ClassVar[dict[str, Any]] = {**RoundCell.defaults, "sparsity": 50}
 
     mean: str = "sparse"
@@ -166,6 +168,14 @@ class MeanCell(RoundCell):
     clients: int | None = 500
     norm: float = 0.3
     spread: float = 0.7
+    density: float | None = None
+
+    @property
+    def nonzeros(self) -> int | None:
+        """Nonzero entries of the mean; None for kinds of means that have no such number."""
+        if not self.has_sparsity or self.density is None:
+            return self.spec.sparsity if self.has_sparsity else None
+        return max(1, round(self.density * self.dim / (self.spec.compression or 1.0)))
 
     @property
     def has_sparsity(self) -> bool:
@@ -173,7 +183,7 @@ class MeanCell(RoundCell):
         return self.mean not in MEANS or MEANS[self.mean].uses_sparsity
 
     def parameters(self) -> dict[str, Any]:
-        sparsity = self.spec.sparsity if self.has_sparsity else None
+        sparsity = self.spec.sparsity if self.has_sparsity and self.density is None else None
         return {**super().parameters(), "sparsity": sparsity}
 
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
@@ -183,7 +193,7 @@ class MeanCell(RoundCell):
         super().check(inputs)
         check_whole("clients", self.clients, 2)
         if self.has_sparsity:
-            check_whole("sparsity", self.spec.sparsity, 1, self.dim)
+            check_whole("sparsity", self.nonzeros, 1, self.dim)
         check_number("norm", self.norm, 0, open_below=True)
         check_number("spread", self.spread, 0)
         if self.dim < (self.spec.compression or 1.0):
@@ -196,7 +206,7 @@ class MeanCell(RoundCell):
             self.mean,
             dim=self.dim,
             n_clients=self.clients or 0,
-            sparsity=(self.spec.sparsity or 0) if self.has_sparsity else 0,
+            sparsity=self.nonzeros or 0,
             norm=self.norm,
             spread=self.spread,
             seed=self.seed,

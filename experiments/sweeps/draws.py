@@ -94,6 +94,8 @@ class RoundMetrics:
     bits_per_client: int
     bits_per_parameter: float
     clipped: float
+    dim: int
+    n_clients: int
 
 
 def draw_round(
@@ -155,6 +157,8 @@ def measure_round(
         bits_per_client=int(aggregate.bits_per_client),
         bits_per_parameter=float(aggregate.bits_per_parameter),
         clipped=clients.clipped,
+        dim=len(truth),
+        n_clients=int(mechanism.n_clients),
     )
     theory = predict(
         encoder=draw.sketched_by,

@@ -68,8 +68,8 @@ class Preset:
 
     def axes_for(self, kind: str) -> Axes:
         """Return the axes for a kind of cell."""
-        found = {"mean": self.axes, "recording": self.recording_axes, "task": self.task_axes}
-        return found[kind]
+        found = {"recording": self.recording_axes, "task": self.task_axes}
+        return found.get(kind, self.axes)
 
     def recording_values(self) -> dict[str, Any]:
         """Return the round's parameters, for a recording: clients, clip and bits are its own."""
@@ -173,6 +173,19 @@ PRESETS: dict[str, Preset] = {
         mean=MeanCell(mean="power_law", clients=500),
         decoders=("linear", "lasso", "amp"),
         adjust=_equal_message,
+    ),
+    "phase": Preset(
+        "Which sparse means are recovered from so few coordinates?",
+        axes={
+            "density": (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65),
+            "compression": (10, 5, 3.33, 2.5, 2, 1.67, 1.43, 1.25),
+        },
+        recording_axes={},
+        task_axes={},
+        # no noise, and bits enough that rounding is none either: recovery is the decoder's doing
+        mean=MeanCell(dim=1000, clients=2, spread=0.0, noise_multiplier=0.0, n_bits=40),
+        encoders=("gaussian",),
+        decoders=("lasso", "amp"),
     ),
     "training": Preset(
         "Which decoder trains best, at which compression and noise?",
