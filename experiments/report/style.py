@@ -118,9 +118,12 @@ def _coincide(a: Sequence[float], b: Sequence[float]) -> bool:
 
 def new_figure(width: float = 7.0, height: float = 4.5) -> Figure:
     """Return an empty figure of so many inches; needs no display and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)  # measures texts, for the legend
+    return figure
 
 
 def finish(
