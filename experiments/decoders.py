@@ -6,7 +6,7 @@ lasso:debias            an option that the solver's constructor takes, switched 
 amp:low_rank,debias     a denoiser of message passing, and an option
 amp:positive            entries known to be at least zero, as in histograms
 lasso:alpha=cv,tol=1e-8 any other parameter of the constructor
-my_module:MySolver      a solver of one's own by its import path; options follow after a second colon
+my_module:MySolver      a solver of one's own by its import path; options follow after a colon
 amp:denoiser=my_module:MyDenoiser   a denoiser likewise
 """
 

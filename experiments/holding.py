@@ -66,7 +66,7 @@ class HoldsSpec:
                 f"parameter; there are {', '.join([*own, *sorted(ROUND_NAMES - own.keys())])}."
             )
         for name, field in own.items():
-            value = values[name] if name in values else field.default
+            value = values.get(name, field.default)
             if value is dataclasses.MISSING:
                 raise ValueError(f"{type(self).__name__} needs {name}.")
             object.__setattr__(self, name, value)

@@ -1,4 +1,4 @@
-"""A stand-in for ``sparse_secagg.RoundSpec`` until it is there: the same names, the same meaning."""
+"""A stand-in for ``sparse_secagg.RoundSpec`` until it is there: the same names."""
 
 from __future__ import annotations
 

@@ -77,4 +77,3 @@ def _epsilon_setting(preset: str | None, **given: Any) -> Any:
     if "clients" not in chosen:
         raise ValueError("give --clients, or --preset f-emnist or stack-overflow.")
     return Setting(**{"population": chosen["clients"], **chosen})
-

@@ -124,9 +124,7 @@ Encoder = Annotated[str | None, round_option("encoder")]
 Encoders = Annotated[list[str] | None, _several("encoder", "NAME")]
 Mechanism = Annotated[str | None, round_option("mechanism")]
 Mechanisms = Annotated[list[str] | None, _several("mechanism", "NAME")]
-_DECODER = (
-    "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, amp:low_rank,debias."
-)
+_DECODER = "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, amp:low_rank,debias."
 Decoder = Annotated[str | None, round_option("decoder", _DECODER)]
 Decoders = Annotated[list[str] | None, round_option("decoder", _DECODER, metavar="NAME,…")]
 ClipNorm = Annotated[float | None, round_option("clip_norm", "ℓ₂ clip of a client's vector.")]
@@ -145,15 +143,11 @@ Seed = Annotated[
 Jobs = Annotated[
     int, typer.Option(parser=whole, metavar="N", help="Draws at a time; -1 for one per core.")
 ]
-Backend = Annotated[
-    str, typer.Option(help="loky, threading, multiprocessing, sequential or dask.")
-]
+Backend = Annotated[str, typer.Option(help="loky, threading, multiprocessing, sequential or dask.")]
 Scheduler = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler, with --backend dask.")
 ]
-Data = Annotated[
-    Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")
-]
+Data = Annotated[Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")]
 
 
 class ManyNumbers(TyperCommand):

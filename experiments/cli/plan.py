@@ -54,9 +54,7 @@ def plan(
         float | None,
         typer.Option(help="Largest squared error over clip², in place of the slack."),
     ] = None,
-    population: Annotated[
-        int | None, round_option("population", parser=whole, metavar="N")
-    ] = None,
+    population: Annotated[int | None, round_option("population", parser=whole, metavar="N")] = None,
     rounds: Rounds = None,
     observer: Annotated[str | None, round_option("observer")] = None,
     mechanism: Mechanism = None,

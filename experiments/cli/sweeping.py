@@ -1,4 +1,4 @@
-"""From the words of ``sweep`` and ``compare`` to tables, pictures and a report: one way for both."""
+"""From the words of ``sweep`` and ``compare`` to tables, pictures and a report: one way."""
 
 from __future__ import annotations
 
@@ -352,7 +352,9 @@ class Found:
     def pictures(self) -> dict[str, Picture]:
         """Return every figure of the sweep by the end of its name."""
         table = self.table
-        about = f"{table.metric.replace('_', ' ')} over {' and '.join(table.axes)}, {table.mean_name}"
+        about = (
+            f"{table.metric.replace('_', ' ')} over {' and '.join(table.axes)}, {table.mean_name}"
+        )
         if set(table.axes) == {"density", "compression"}:
             return {"": Picture(draw_phase(table), "share of recovered means")}
         one = len(table.axes) == 1
@@ -558,4 +560,5 @@ def _document(
             for each in found
         ],
     }
-    return json.loads(json.dumps(document), parse_constant=lambda _: None)  # type: ignore[no-any-return]
+    plain: dict[str, Any] = json.loads(json.dumps(document), parse_constant=lambda _: None)
+    return plain

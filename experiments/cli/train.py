@@ -83,7 +83,9 @@ def train(
     ] = 1,
     seed: Annotated[
         int,
-        typer.Option(parser=whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."),
+        typer.Option(
+            parser=whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
+        ),
     ] = 0,
     data: Data = None,
     domain: Annotated[

@@ -429,7 +429,9 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
             )
             for rate in rates
         }
-        lines = apart({str(r): [x.interval.mean for x in c if x.interval] for r, c in curves.items()})
+        lines = apart(
+            {str(r): [x.interval.mean for x in c if x.interval] for r, c in curves.items()}
+        )
         for rate, curve in curves.items():
             look = dict(looks[rate])
             look["linestyle"] = lines.get(str(rate), "-")
@@ -443,9 +445,7 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
     return figure
 
 
-def _slack_band(
-    panel: Axes, axis: str, rows: Sequence[Summary], slack: float, lower: bool
-) -> None:
+def _slack_band(panel: Axes, axis: str, rows: Sequence[Summary], slack: float, lower: bool) -> None:
     x = [row.setting[axis] for row in rows]
     y = np.array([row.interval.mean for row in rows if row.interval is not None])
     edge = y * (1 + slack) if lower else y - slack
@@ -485,9 +485,10 @@ def draw_phase(table: Tabular, *, width: float = 1.0) -> Figure:
         cell, error = result.cell, result.metrics.get("relative_error")
         if error is not None:
             setting = cell.setting()
-            name = ", ".join(
-                str(setting[n]) for n in ("encoder", "decoder") if n in table.varying
-            ) or f"{cell.spec.encoder}, {only}"
+            name = (
+                ", ".join(str(setting[n]) for n in ("encoder", "decoder") if n in table.varying)
+                or f"{cell.spec.encoder}, {only}"
+            )
             place = 1 / setting["compression"], setting["density"]
             shares.setdefault(name, {}).setdefault(place, []).append(error < RECOVERED)
     figure, axes = _grid(max(len(shares), 1), 4.3 * width, 3.6)
@@ -504,7 +505,10 @@ def draw_phase(table: Tabular, *, width: float = 1.0) -> Figure:
         line = donoho_tanner(delta)
         for ink, wide in (("white", 3.6), (PALETTE[1], 1.8)):
             panel.plot(
-                delta, line, color=ink, linewidth=wide,
+                delta,
+                line,
+                color=ink,
+                linewidth=wide,
                 label="ℓ₁ theory (Donoho and Tanner)" if ink != "white" else None,
             )
         panel.set_ylim(_edges(ys)[0], _edges(ys)[-1])

@@ -126,9 +126,7 @@ def draw_energy(rounds: Sequence[RoundSummary], *, width: float = 1.0) -> Figure
 
 def draw_layers(table: SweepTable, *, width: float = 1.0) -> Figure | None:
     """Draw the error of each layer, one panel a setting, at most four; None without layers."""
-    names = [
-        name for name in table.results[0].metrics if name.startswith(LAYER)
-    ]
+    names = [name for name in table.results[0].metrics if name.startswith(LAYER)]
     if not names:
         return None
     groups = list(table.groups("decoder").values())[:4]
@@ -137,7 +135,9 @@ def draw_layers(table: SweepTable, *, width: float = 1.0) -> Figure | None:
     axes = list(figure.subplots(len(groups), 1, squeeze=False, sharex=True)[:, 0])
     image: Any = None
     for axis, group in zip(axes, groups):
-        values = np.array([[_layer_error(group, d, name) for d in table.decoders] for name in names])
+        values = np.array(
+            [[_layer_error(group, d, name) for d in table.decoders] for name in names]
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             image = axis.imshow(np.log10(values), cmap="RdBu_r", vmin=-1.5, vmax=1.5, aspect="auto")
         for (i, j), value in np.ndenumerate(values):

@@ -1,4 +1,4 @@
-"""How the project's pictures look: one colour and marker per decoder, legends that fit, captions."""
+"""How the project's pictures look: a colour and marker per decoder, legends that fit, captions."""
 
 from __future__ import annotations
 

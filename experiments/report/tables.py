@@ -143,6 +143,9 @@ def sweep_tables(
     """Return what a sweep found: decoders side by side, or a matrix over two axes for each."""
     about = f"{table.metric.replace('_', ' ')}, {table.mean_name} and 95 % interval"
     draws = f"{table.draws} draw{'s' * (table.draws > 1)}"
+    settings = table.groups("decoder")
+    if len(settings) == 1 and len(table.decoders) > 1:
+        return [_by_decoder(table, f"{title}: {about} of {draws}")]
     if len(table.axes) == 1:
         return [_side_by_side(table, f"{title}: {about} of {draws}")]
     return list(_matrices(table, title, f"{about} of {draws}", marked))
@@ -169,6 +172,40 @@ def _side_by_side(table: SweepTable, title: str) -> TextTable:
         rows.append((*map(value_text, place), *texts))
     heads = [*map(label, names), *decoders, "bits per parameter", *(["winner"] if several else [])]
     return TextTable(title, tuple(heads), tuple(rows), len(names), frozenset(bold))
+
+
+#: Further columns of a table of decoders: metric, heading and form.
+_FURTHER = (
+    ("cosine", "cosine", "{:.3f}"),
+    ("precision", "precision", "{:.0%}"),
+    ("recall", "recall", "{:.0%}"),
+    ("bits_per_parameter", "bits per parameter", "{:.3g}"),
+)
+
+
+def _by_decoder(table: SweepTable, title: str) -> TextTable:
+    """Return one line a decoder, for a single setting."""
+    winner = next((row.winner for row in table.winners()), None)
+    further = [f for f in _FURTHER if any(f[0] in row.extra for row in table.summary())]
+    rows, bold = [], set()
+    for k, row in enumerate(table.summary()):
+        name = str(row.setting["decoder"])
+        gap = "" if winner is None else "1" if name == winner.best else ""
+        if winner is not None and name in winner.gaps:
+            gap = str(winner.gaps[name]) + ("" if winner.gaps[name].matters else " ≈")
+        if winner is not None and name == winner.best:
+            bold.add((k, 0))
+        texts = [
+            form.format(row.extra[key]) if key in row.extra else "–" for key, _, form in further
+        ]
+        rows.append((name, _cell(row), gap, *texts))
+    heads = (
+        "decoder",
+        table.metric.replace("_", " "),
+        "against the best",
+        *(f[1] for f in further),
+    )
+    return TextTable(title, heads, tuple(rows), 1, frozenset(bold))
 
 
 def _cell(row: Summary | None) -> str:

@@ -122,7 +122,12 @@ def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]
     files += write_tables(tables, folder / "training")
     section = Section(result.config.task, "", lines, pictures, tables)
     notes = [f"Not private: {reason}." for reason in not_private_because(result)]
-    more = {"notes": notes, "command": command, "closing": "", "versions": version_tables([versions()])}
+    more = {
+        "notes": notes,
+        "command": command,
+        "closing": "",
+        "versions": version_tables([versions()]),
+    }
     return [*files, write_report(folder / "report.html", "training", [section], **more)]
 
 
@@ -132,14 +137,14 @@ def _against(result: TrainingResult) -> str:
 
 def show(result: TrainingResult, console: Console) -> None:
     """Print the run: what it was, a table of rounds, and what it cost."""
-    config = result.config
+    config, spec = result.config, result.config.spec
     console.print(
         literal(config.task, "bold")
         + literal(
             f": {result.n_parameters:,} parameters, "
-            f"{config.spec.encoder if config.spec.compression != 1 else 'no sketch'}, r = "
-            f"{config.spec.compression:g}, b = {config.spec.n_bits}: {result.bits_per_parameter:.3g} bits "
-            f"per parameter; decoder {config.spec.decoder}."
+            f"{spec.encoder if spec.compression != 1 else 'no sketch'}, r = {spec.compression:g}, "
+            f"b = {spec.n_bits}: {result.bits_per_parameter:.3g} bits per parameter; decoder "
+            f"{spec.decoder}."
         )
     )
     if isinstance(result, HeavyHittersResult):
@@ -155,7 +160,8 @@ def show(result: TrainingResult, console: Console) -> None:
 
 def _show_hitters(result: HeavyHittersResult, console: Console) -> None:
     """Print what is released, and apart from it what was measured on the exact data."""
-    spent = f"ε = {_epsilon(result.epsilon)} against {_against(result)} at δ = {result.config.spec.delta:g}"
+    delta = result.config.spec.delta
+    spent = f"ε = {_epsilon(result.epsilon)} against {_against(result)} at δ = {delta:g}"
     console.print(literal(f"Domain: {result.domain.description}."))
     console.print(literal(f"Released ({spent}): the {len(result.top)} most common,"))
     console.print(literal(_few(result.top)))
@@ -176,7 +182,9 @@ def _few(names: Sequence[str], most: int = 15) -> str:
 
 def progress_text(record: RoundRecord, config: TrainingConfig) -> str:
     """Return one line about a round: accuracy, where it may be told, and ε so far."""
-    observer = record.privacy.release if config.spec.mechanism == "central" else record.privacy.colluders
+    observer = (
+        record.privacy.release if config.spec.mechanism == "central" else record.privacy.colluders
+    )
     spent = f"ε {_epsilon(observer)}"
     if not tasks.get(config.task).trains:  # its accuracy is measured on the clients' own data
         return f"{config.task}: {spent}"

@@ -105,8 +105,8 @@ def _crossing_of(axis: str, groups: dict[Any, dict[str, Samples]], lower: bool) 
         # every pair of a sparse and a plain decoder might have been the one
         pairs = len(sparse) * len(plain)
         gap = compare(sparse[best], plain[rival], ratio=lower, comparisons=pairs)
-        means = [mean_of(s, geometric=lower).mean for s in (sparse[best], plain[rival])]
-        leads[value] = (best, rival, gap, *means)
+        error, other = (mean_of(s, geometric=lower).mean for s in (sparse[best], plain[rival]))
+        leads[value] = (best, rival, gap, error, other)
     label = AXES[axis].label
     pays = [v for v, lead in leads.items() if _is_better(lead[2], lower)]
     if not pays:

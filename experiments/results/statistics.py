@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,11 @@ __all__ = ["LEVEL", "Gap", "Interval", "Samples", "Winner", "compare", "find_win
 LEVEL = 0.95
 #: Ratios of errors below this are no reason to prefer a decoder, however certain they are.
 RELEVANT = 1.01
-#: Standard deviation of the logarithm of an error, or of a ratio, from draw to draw; and its weight.
+#: Standard deviation of the logarithm of an error, or of a ratio, over draws; and its weight.
 PRIOR_STD, PRIOR_DRAWS = 0.5, 4
 
 #: Values by draw: (block, seed).
-Samples = Mapping[tuple[Hashable, int], float]
+Samples = Mapping[tuple[Any, int], float]
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,9 @@ def _interval(
     freedom = n - len(members)
     if freedom == 0:
         return mean, math.inf
-    squares = sum(float(np.sum((values[own] - values[own].mean()) ** 2)) for own in members.values())
+    squares = sum(
+        float(np.sum((values[own] - values[own].mean()) ** 2)) for own in members.values()
+    )
     rate = (1 - LEVEL) / comparisons / (2 if moderated else 1)
     half = _half(squares / freedom, freedom, n, rate)
     if moderated:

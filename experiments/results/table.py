@@ -190,4 +190,3 @@ class SweepTable:
         if stem is not None:
             save(figure, Path(stem))
         return figure
-

@@ -105,6 +105,7 @@ class Cell(ABC):
 
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         """Raise ValueError for parameters that no run could use."""
+        return None
 
     def draw(self, inputs: Inputs) -> Any:
         """Return what cells of one draw share; nothing by default."""

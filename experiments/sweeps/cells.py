@@ -85,8 +85,10 @@ class RoundCell(HoldsSpec, Cell):
 
     def parameters(self) -> dict[str, Any]:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "spec"}
-        floats = {name: float(own[name]) for name in ("threshold", "norm", "spread") if name in own}
-        return {"kind": self.kind, **own, **floats, **spec_values(self.spec)}
+        for name in ("threshold", "norm", "spread"):
+            if name in own:
+                own[name] = float(own[name])
+        return {"kind": self.kind, **own, **spec_values(self.spec)}
 
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         registry.get(self.spec.encoder)
@@ -400,7 +402,9 @@ class TaskCell(Cell):
 
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         if not tasks.get(self.config.task).trains:
-            raise ValueError(f"task={self.config.task!r} trains nothing; sweep it with --hitters.")
+            raise ValueError(
+                f"task={self.config.task!r} trains nothing; its rounds are HittersCell."
+            )
 
     def draw_key(self) -> str:
         return self.key()  # training runs share nothing

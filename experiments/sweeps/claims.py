@@ -96,9 +96,9 @@ def _judge_trend(claim: Claim, table: SweepTable, slack: float) -> Verdict:
 def _witness(strict: Allowed, loose: Allowed) -> float | None:
     """Return an r that is surely too much at one end and surely not at the other."""
     for r in sorted(strict.gaps):
-        if r in loose.gaps and strict.gaps[r].is_certain and loose.gaps[r].is_certain:
-            if is_within(loose.gaps[r]) and not is_within(strict.gaps[r]):
-                return r
+        surely_out = strict.gaps[r].is_certain and not is_within(strict.gaps[r])
+        if surely_out and r in loose.gaps and loose.gaps[r].is_certain and is_within(loose.gaps[r]):
+            return r
     return None
 
 

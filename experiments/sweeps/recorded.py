@@ -1,4 +1,4 @@
-"""Recorded rounds for cells of a sweep: found by number, known by content, mapped by every worker."""
+"""Recorded rounds for cells of a sweep: found by number, known by content, memory-mapped."""
 
 from __future__ import annotations
 

@@ -22,7 +22,16 @@ from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from sparse_secagg.privacy import Ledger
 
-__all__ = ["Callback", "Checkpoints", "EarlyStop", "LedgerFile", "Progress", "Recorder", "Round", "Run"]
+__all__ = [
+    "Callback",
+    "Checkpoints",
+    "EarlyStop",
+    "LedgerFile",
+    "Progress",
+    "Recorder",
+    "Round",
+    "Run",
+]
 
 
 @dataclass

@@ -149,8 +149,8 @@ class CheckpointFile:
         version = document.get("format") if isinstance(document, dict) else None
         if version not in _READABLE:
             raise CheckpointError(
-                f"{path} has format {version}, this software reads 2 and {_FORMAT}; finish the run with "
-                "the version that began it, or start anew in another folder."
+                f"{path} has format {version}, this software reads 2 and {_FORMAT}; finish the run "
+                "with the version that began it, or start anew in another folder."
             )
         return document, arrays
 

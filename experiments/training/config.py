@@ -79,7 +79,9 @@ class TrainingConfig(HoldsSpec):
         if given.get("spec") is None:
             settings = vars(tasks.get(task).settings)
             noise = {name for name in ("epsilon", "noise_multiplier") if name in given}
-            left = {n: v for n, v in settings.items() if n not in noise | {"epsilon"} and v is not None}
+            left = {
+                n: v for n, v in settings.items() if n not in noise | {"epsilon"} and v is not None
+            }
             if not noise:
                 usual = settings["epsilon"]
                 left |= {"noise_multiplier": 0.0} if usual is None else {"epsilon": usual}

@@ -102,7 +102,9 @@ def run_training(
     ]
     hooks += [Recorder(record)] if record is not None else []
     hooks += [Progress(progress)] if progress is not None else []
-    return _train(Run(config, model, TrainingState.start(model.n_parameters)), jobs, [*hooks, *callbacks])
+    return _train(
+        Run(config, model, TrainingState.start(model.n_parameters)), jobs, [*hooks, *callbacks]
+    )
 
 
 def _train(run: Run, jobs: int, callbacks: Sequence[Callback]) -> TrainingResult:
