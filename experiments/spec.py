@@ -25,6 +25,10 @@ class Aggregate:
         """Return the mean as a solver sees it."""
         return self.fitted.decode(decoder)
 
+    def diagnose(self, mean: Any) -> Any:
+        """Compare with the data."""
+        return self.fitted.diagnostics_
+
     @property
     def config(self) -> Any:
         """The round as a server would broadcast it."""
@@ -67,7 +71,14 @@ class RoundSpec(RoundParameters):
         """Return the spec with some parameters changed."""
         return type(self)(**{**{n: getattr(self, n) for n in round_parameters()}, **changes})
 
-    def run(self, X: Any, *, random_state: Any, simulation_seed: int | None) -> Aggregate:
+    def run(
+        self,
+        X: Any,
+        *,
+        random_state: Any,
+        simulation_seed: int | None,
+        diagnostics: bool = False,
+    ) -> Aggregate:
         """Run one round."""
         values = {n: getattr(self, n) for n in round_parameters() if n not in _NOT_TAKEN}
         if values["epsilon"] is None:
@@ -79,6 +90,9 @@ class RoundSpec(RoundParameters):
                 "count_sketch", compression=self.compression, n_rows=self.n_rows
             )
         fitted = SparseSecAgg(
-            **values, random_state=random_state, simulation_seed=simulation_seed
+            **values,
+            random_state=random_state,
+            simulation_seed=simulation_seed,
+            diagnostics=diagnostics,
         ).fit(X)
         return Aggregate(fitted)

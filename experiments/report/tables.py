@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,7 +193,8 @@ def _by_decoder(table: SweepTable, title: str) -> TextTable:
         name = str(row.setting["decoder"])
         gap = "" if winner is None else "1" if name == winner.best else ""
         if winner is not None and name in winner.gaps:
-            gap = str(winner.gaps[name]) + ("" if winner.gaps[name].matters else " ≈")
+            found = winner.gaps[name]
+            gap = str(found) + ("" if found.matters or not math.isfinite(found.high) else " ≈")
         if winner is not None and name == winner.best:
             bold.add((k, 0))
         texts = [

@@ -6,10 +6,10 @@ the same clients, sketch and noise, so the luck of a draw cancels. Draws of one 
 a block; what blocks differ in does not widen an interval.
 
 With two or three draws Student's t alone could call hardly anything certain. For logarithms of
-errors it is therefore joined by a moderated t (Smyth, 2004), whose variance is a mean of the
-measured one and of a prior, :data:`PRIOR_STD`, that weighs as much as :data:`PRIOR_DRAWS` draws.
-Half of the error rate goes to each; the narrower interval holds. Rates are for all pairs of the
-decoders compared together (Bonferroni).
+errors it is then joined by a moderated t (Smyth, 2004), whose variance is a mean of the measured
+one and of a prior, :data:`PRIOR_STD`, that weighs as much as :data:`PRIOR_DRAWS` draws. Half of the
+error rate goes to each; the narrower interval holds. Rates are for all pairs of the decoders
+compared together (Bonferroni).
 """
 
 from __future__ import annotations
@@ -176,6 +176,7 @@ def _interval(
     squares = sum(
         float(np.sum((values[own] - values[own].mean()) ** 2)) for own in members.values()
     )
+    moderated = moderated and freedom < PRIOR_DRAWS  # more draws speak for themselves
     rate = (1 - LEVEL) / comparisons / (2 if moderated else 1)
     half = _half(squares / freedom, freedom, n, rate)
     if moderated:

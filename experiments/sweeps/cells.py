@@ -302,7 +302,7 @@ class RecordingCell(RoundCell):
             raise ValueError("recording=None: a recorded round needs the folder of its recording.")
         shapes = recorded_round(inputs.recording, self.round).shapes
         data = prepared_round(inputs.recording, self.round, self.clients, self.spec.clip_norm)
-        return Clients(data.X, data.truth, shapes, clipped=data.n_clipped / data.X.shape[0])
+        return Clients(data.X, data.truth, shapes)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
@@ -340,8 +340,7 @@ class HittersCell(RoundCell):
         lengths = scipy.sparse.linalg.norm(rows, axis=1)
         shrink = np.minimum(1.0, self.spec.clip_norm / np.maximum(lengths, 1e-300))
         mean = np.asarray(rows.T @ shrink).ravel() / len(lengths)
-        clipped = float(np.mean(lengths > (1 + 1e-6) * self.spec.clip_norm))
-        return Clients(rows, mean, {}, int(np.count_nonzero(mean)), clipped)
+        return Clients(rows, mean, {}, int(np.count_nonzero(mean)))
 
     def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
         """Measure as for any round; precision and recall are those of the released items."""
@@ -451,4 +450,5 @@ def _modern(parameters: dict[str, Any]) -> dict[str, Any]:
     values = {names.get(name, name): value for name, value in parameters.items()}
     if "layers" in values:
         values["per_layer"] = values.pop("layers") == "separate"
-    return {**values, **dict(values.pop("options", ()))}
+    options = dict(values.pop("options", ()))
+    return {**values, **options}

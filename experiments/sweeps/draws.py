@@ -46,15 +46,12 @@ class Clients:
         Layers by name; empty where not known.
     sparsity : int or None
         Nonzero entries of the mean, where the theory may know.
-    clipped : float
-        Share of the clients whose vectors are longer than the clip.
     """
 
     rows: Any
     mean: NDArray[np.float64]
     shapes: Mapping[str, tuple[int, ...]]
     sparsity: int | None = None
-    clipped: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,7 @@ def draw_round(
         spec = spec.replace(feedback=ThresholdFeedback(threshold))
     if per_layer:
         spec = spec.replace(layers=layer_slices(clients.shapes) or {"vector": slice(0, d)})
-    aggregate = spec.run(clients.rows, random_state=seed, simulation_seed=seed)
+    aggregate = spec.run(clients.rows, random_state=seed, simulation_seed=seed, diagnostics=True)
     return RoundDraw(aggregate, clients, None if threshold or per_layer else encoder)
 
 
@@ -142,7 +139,7 @@ def measure_round(
     squared_norm = float(truth @ truth)
     precision, recall = top_support(estimate, truth, top)
     m = int(aggregate.operator.shape[0])
-    mechanism = aggregate.config.mechanism
+    mechanism, seen = aggregate.config.mechanism, aggregate.diagnose(estimate)
     measured = RoundMetrics(
         relative_error=relative_error(estimate, truth),
         cosine=cosine(estimate, truth),
@@ -156,7 +153,7 @@ def measure_round(
         message_bits=int(mechanism.n_bits),
         bits_per_client=int(aggregate.bits_per_client),
         bits_per_parameter=float(aggregate.bits_per_parameter),
-        clipped=clients.clipped,
+        clipped=seen.n_clipped / mechanism.n_clients,
         dim=len(truth),
         n_clients=int(mechanism.n_clients),
     )
