@@ -102,7 +102,11 @@ def _changed(spec: RoundSpec, given: dict[str, Any]) -> RoundSpec:
     for name, text in (("decoder", decoder_text), ("encoder", _name), ("mechanism", _name)):
         if name in given and not isinstance(given[name], str):
             given[name] = text(given[name])
-    if given.get("clip_norm") == ADAPTIVE:
+    if isinstance(given.get("clip_norm"), str):
+        if given["clip_norm"] != ADAPTIVE:
+            raise ValueError(
+                f"clip_norm={given['clip_norm']!r} must be a positive number or {ADAPTIVE!r}."
+            )
         given["clip_norm"] = AdaptiveClip(_ADAPTIVE_START)
     return spec.replace(**given) if given else spec
 

@@ -38,7 +38,7 @@ def train(
     task: Annotated[
         str,
         typer.Option(
-            help="digits, mnist, mnist-small, fashion-mnist, emnist-cnn, emnist-dense, next-word, "
+            help="digits, digits-300, mnist, mnist-small, fashion-mnist, emnist-cnn, emnist-dense, next-word, "
             "next-word-paper or heavy-hitters."
         ),
     ] = "digits",

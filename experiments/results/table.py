@@ -49,7 +49,7 @@ class SweepTable:
                 if name not in found and value != first.get(name):
                     found.append(name)
         for implied in ("n_rows", "sparsity"):  # None where it does not apply
-            values = {getattr(result.cell, implied, None) for result in self.results} - {None}
+            values = {r.cell.setting().get(implied) for r in self.results} - {None}
             if implied not in self.axes and implied in found and len(values) == 1:
                 found.remove(implied)
         return [*self.axes, *[name for name in SERIES if name in found]] + [

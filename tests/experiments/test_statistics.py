@@ -104,7 +104,11 @@ def test_only_draws_that_both_have_are_compared():
 
 
 def test_accuracies_are_compared_by_differences_and_the_higher_wins():
-    samples = {"a": draws(0.80, 0.81, 0.82), "b": draws(0.90, 0.91, 0.92), "c": draws(0.9, 0.9, 0.93)}
+    samples = {
+        "a": draws(0.80, 0.81, 0.82),
+        "b": draws(0.90, 0.91, 0.92),
+        "c": draws(0.9, 0.9, 0.93),
+    }
     winner = find_winner(samples, lower_is_better=False)
     assert winner.best in ("b", "c")
     assert "a" not in winner.tied
