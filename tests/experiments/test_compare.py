@@ -308,7 +308,9 @@ class TestCommand:
     def test_several_numbers_after_one_option(self, tmp_path, given, expected, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "10").mkdir()  # what is in the current folder does not matter
-        given, expected = (text.replace("HERE", str(tmp_path)).split() for text in (given, expected))
+        given, expected = (
+            text.replace("HERE", str(tmp_path)).split() for text in (given, expected)
+        )
         assert spread(given, {"--epsilon", "--decoder"}) == expected
 
     def test_words_are_parted_by_commas_unless_they_are_options_of_a_decoder(self):
@@ -332,7 +334,14 @@ class TestCommand:
 
     def test_killed_and_resumed_it_ends_at_the_same_file(self, recording, tmp_path):
         line = f"compare {recording.path} --decoder linear,amp,omp --epsilon 50 --draws 6"
-        command = [sys.executable, "-m", "experiments.cli", *line.split(), "--backend", "sequential"]
+        command = [
+            sys.executable,
+            "-m",
+            "experiments.cli",
+            *line.split(),
+            "--backend",
+            "sequential",
+        ]
         killed = subprocess.Popen(
             [*command, "--output", str(tmp_path / "killed")],
             stdout=subprocess.DEVNULL,

@@ -1,5 +1,4 @@
 import csv
-import json
 import shutil
 import sqlite3
 import subprocess
