@@ -13,7 +13,7 @@ import numpy as np
 import opendp.prelude as dp
 
 from benchmarks.harness import Report, seconds_interleaved
-from solvers._threads import n_threads
+from solvers.parallel import n_threads
 from sparse_secagg.mechanisms import DiscreteGaussian, MechanismParameters
 from sparse_secagg.mechanisms.rotation import Rotation
 

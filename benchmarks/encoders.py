@@ -10,7 +10,7 @@ import numpy as np
 import scipy.fft
 
 from benchmarks.harness import Report, peak_bytes, seconds, seconds_interleaved
-from solvers._threads import for_each, n_threads
+from solvers.parallel import for_each, n_threads
 from sparse_secagg import CountSketchEncoder, HadamardEncoder
 from sparse_secagg.walsh_hadamard import fwht
 

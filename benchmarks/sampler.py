@@ -17,7 +17,7 @@ import numpy as np
 import opendp.prelude as dp
 
 from benchmarks.harness import Report, seconds, seconds_interleaved
-from solvers._threads import n_threads
+from solvers.parallel import n_threads
 from sparse_secagg.mechanisms import PrivateRandomness
 from sparse_secagg.mechanisms.inversion import build_table, table_of
 from sparse_secagg.mechanisms.poisson import skellam

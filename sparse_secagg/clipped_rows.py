@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 
 __all__ = ["ClippedRows", "as_rows", "clip_factors"]
 

@@ -31,10 +31,10 @@ from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, get
 from sparse_secagg.planning.clips import JL_CLIP, SketchClip, check_sketch_clip
 from sparse_secagg.planning.noise import NoiseModel
 from sparse_secagg.planning.predictions import PREDICTIONS, SPARSE_DECODERS
-from sparse_secagg.planning.protocol import guaranteed_survivors, protocol_bytes, resolve_secagg
 from sparse_secagg.planning.schemes import ENCODERS, Scheme
 from sparse_secagg.planning.search import Choice, Search
 from sparse_secagg.privacy import RoundPrivacy, Sampling
+from sparse_secagg.secagg.registry import make_secagg
 from sparse_secagg.validation import check_positive
 
 __all__ = [
@@ -591,7 +591,7 @@ class _Request:
         self._check_scheme()
         self._check_privacy()
         self.built = self._mechanism()
-        self.built._check(self.n_clients, self.d)
+        self.built.check(self.n_clients, self.d)
         self.noise = NoiseModel(self.built, self.n_clients)
         self.search = Search(self._schemes(), self.noise)
         return self
@@ -638,10 +638,10 @@ class _Request:
             raise ValueError(
                 f"mechanism={self.mechanism!r} cannot be planned; choose 'ddg' or 'skellam'."
             )
-        self.aggregation = resolve_secagg(self.secagg)
+        self.aggregation = make_secagg(self.secagg)
         self.survivors = self.min_survivors
         if self.survivors is None:
-            self.survivors = guaranteed_survivors(self.aggregation, self.n_clients)
+            self.survivors = self.aggregation.guaranteed_survivors(self.n_clients)
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -711,7 +711,7 @@ class _Request:
 
     def trade_offs(self) -> list[TradeOff]:
         """Return the curves of all schemes."""
-        extra = protocol_bytes(self.aggregation, self.n_clients)
+        extra = self.aggregation.protocol_bytes(self.n_clients)
         curves = [self.search.frontier(scheme) for scheme in self.search.schemes]
         return [
             TradeOff(
@@ -840,10 +840,10 @@ def _make_plan(
             general=max(k / 2 * math.log2(c * c / error), 1.0),
             unbiased_order=min(n2e2, float(k)),
         ),
-        secagg="masked" if hasattr(aggregation, "neighbors") else "ideal",
-        threshold=aggregation.threshold,
+        secagg=aggregation.name,
+        threshold=getattr(aggregation, "threshold", None),
         neighbors=getattr(aggregation, "neighbors", None),
-        protocol_bytes=protocol_bytes(aggregation, n),
+        protocol_bytes=aggregation.protocol_bytes(n),
         target=target,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._threads import for_each, n_threads
+from solvers.parallel import for_each, n_threads
 
 _DTYPES = (np.dtype(np.float64), np.dtype(np.float32))
 #: Fewer elements than this are transformed by one thread: two would wait longer than they work.

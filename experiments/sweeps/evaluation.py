@@ -6,8 +6,6 @@ a result must not depend on the number of jobs.
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 import time
 import warnings
@@ -29,6 +27,7 @@ from experiments.sweeps.means import synthetic_clients
 from experiments.sweeps.recorded import prepared_round, recorded_round
 from experiments.sweeps.store import Result
 from experiments.sweeps.theory import predict
+from solvers import parallel
 from sparse_secagg import InfeasibleError, PrivacyWarning, SparseSecAgg
 
 __all__ = ["NO_INPUTS", "Inputs", "evaluate", "one_thread"]
@@ -251,13 +250,17 @@ _limits = ExitStack()
 def one_thread() -> Iterator[None]:
     """Limit BLAS, OpenMP and the kernels to one thread, and silence what sweeps expect.
 
-    Counted over the threads of the process: the first to enter sets the limits and the last to
-    leave lifts them, so that cells in joblib's threads do not lift each other's.
+    Counted over the threads of the process: the first to enter silences and the last to leave
+    lifts it, so that cells in joblib's threads do not lift each other's.
     """
     global _depth
     with _lock:
         if _depth == 0:
-            _enter_limits()
+            _limits.enter_context(parallel.one_thread())
+            _limits.enter_context(warnings.catch_warnings())
+            # noise is simulated on purpose; a solver that stops early shows it in its error
+            warnings.simplefilter("ignore", PrivacyWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
         _depth += 1
     try:
         yield
@@ -266,28 +269,3 @@ def one_thread() -> Iterator[None]:
             _depth -= 1
             if _depth == 0:
                 _limits.close()
-
-
-def _enter_limits() -> None:
-    from threadpoolctl import threadpool_limits
-
-    _limits.enter_context(threadpool_limits(1))
-    _limits.enter_context(warnings.catch_warnings())
-    # noise is simulated on purpose; a solver that stops early shows it in its error
-    warnings.simplefilter("ignore", PrivacyWarning)
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    # what sparse_secagg's kernels obey, and libraries that are loaded later
-    for name in ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS"):
-        _limits.callback(_restore_variable, name, os.environ.get(name))
-        os.environ[name] = "1"
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        _limits.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)
-
-
-def _restore_variable(name: str, before: str | None) -> None:
-    if before is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = before

@@ -15,14 +15,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from experiments.datasets import ClientData
 from experiments.models import Model
@@ -34,6 +33,7 @@ from experiments.training.config import TrainingConfig
 from experiments.training.heavy_hitters import one_round
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from experiments.training.seeds import ClientRandomness
+from solvers.parallel import one_blas_thread
 from sparse_secagg.privacy import Ledger
 
 __all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
@@ -217,20 +217,6 @@ def _train_locally(
         # threads: the products release the interpreter lock, and nothing is copied
         parts = np.array_split(rows, min(len(rows), 4 * jobs if jobs > 0 else len(rows)))
         Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(part) for part in parts)
-
-
-def one_blas_thread() -> Any:
-    """Return a context in which products run on one thread.
-
-    Their sums are then the same whatever the number of jobs, and threads do not wait for each
-    other.
-    """
-    return _controller().limit(limits=1, user_api="blas")
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
 
 
 @lru_cache(maxsize=1)

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from solvers._threads import for_each, n_threads
 from solvers.operators import Operator
+from solvers.parallel import for_each, n_threads
 from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
 from sparse_secagg.public_randomness import stream_key
 
@@ -41,6 +41,10 @@ class CountSketchOperator(Operator):
     seed : int
         Public seed.
     """
+
+    has_sparse_columns = True
+    has_columns_at_hand = True
+    has_column_norms = True
 
     def __init__(self, d: int, n_rows: int, width: int, seed: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(n_rows * width, d))

@@ -16,8 +16,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from solvers._threads import for_each, n_threads
 from solvers.operators import DenseOperator, Operator
+from solvers.parallel import for_each, n_threads
 from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
 from sparse_secagg.public_randomness import stream_key, words
 
@@ -43,6 +43,8 @@ class GaussianOperator(Operator):
     memory_budget : float
         Bytes that may be used to store S; beyond, columns are made anew for every product.
     """
+
+    has_column_norms = True
 
     def __init__(self, d: int, m: int, seed: int, memory_budget: float) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))

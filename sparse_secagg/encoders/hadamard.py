@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from solvers._threads import for_each, n_threads
 from solvers.operators import Operator
+from solvers.parallel import for_each, n_threads
 from sparse_secagg.encoders.base import LinearEncoder, dense_rows, resolve_n_components
 from sparse_secagg.public_randomness import random_signs, stream_key, words
 from sparse_secagg.walsh_hadamard import fwht, next_power_of_two
@@ -26,6 +26,9 @@ _THREADED_FROM = 2**16
 
 class HadamardOperator(Operator):
     """The m×d subsampled randomised Hadamard matrix of a seed; stores O(d) signs and m rows."""
+
+    has_gram_formula = True
+    has_column_norms = True
 
     def __init__(self, d: int, m: int, seed: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))

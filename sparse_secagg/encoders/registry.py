@@ -1,4 +1,4 @@
-"""Encoders by name, and as plain data that a round's description can carry."""
+"""Encoders by name or import path, and as plain data that a round's description can carry."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sparse_secagg.encoders.count_sketch import CountSketchEncoder
 from sparse_secagg.encoders.gaussian import GaussianEncoder
 from sparse_secagg.encoders.hadamard import HadamardEncoder
 from sparse_secagg.encoders.identity import IdentityEncoder
+from sparse_secagg.parts import import_part, is_import_path, path_of
 
 _REGISTRY: dict[str, type[LinearEncoder]] = {
     "blocks": BlockEncoder,
@@ -26,8 +27,26 @@ def names() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def register(kind: type[LinearEncoder], name: str | None = None) -> type[LinearEncoder]:
+    """Make an encoder of one's own known, by default under its import path; return it.
+
+    Descriptions of rounds name encoders. One that came from elsewhere is made only of encoders that
+    this process knows, so a client has to register what it is ready to use.
+    """
+    name = path_of(kind) if name is None else name
+    if _REGISTRY.get(name, kind) is not kind:
+        raise ValueError(f"encoder name={name!r} is taken by {_REGISTRY[name].__name__}.")
+    _REGISTRY[name] = kind
+    return kind
+
+
 def get(name: str, **parameters: Any) -> LinearEncoder:
-    """Return a new encoder by its name; keyword arguments are constructor parameters."""
+    """Return a new encoder by its name or import path ``"package.module:Class"``.
+
+    Keyword arguments are constructor parameters.
+    """
+    if name not in _REGISTRY and is_import_path(str(name)):
+        register(import_part(name, "encoder", LinearEncoder), name)
     if name not in _REGISTRY:
         close = difflib.get_close_matches(str(name), _REGISTRY, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names())}."
@@ -37,12 +56,10 @@ def get(name: str, **parameters: Any) -> LinearEncoder:
 
 def to_dict(encoder: LinearEncoder) -> dict[str, Any]:
     """Describe an encoder, its seed aside, by JSON values."""
-    name = {kind: name for name, kind in _REGISTRY.items()}.get(type(encoder))
-    if name is None:
-        raise ValueError(
-            f"encoder {type(encoder).__name__} has no public description; "
-            f"the encoders that do are {', '.join(names())}."
-        )
+    known = {kind: name for name, kind in _REGISTRY.items()}
+    if type(encoder) not in known:  # it is here, so this process may make it again
+        known[register(type(encoder))] = path_of(type(encoder))
+    name = known[type(encoder)]
     parameters = encoder.get_params(deep=False)
     parameters.pop("random_state", None)
     if isinstance(encoder, BlockEncoder):
@@ -51,7 +68,15 @@ def to_dict(encoder: LinearEncoder) -> dict[str, Any]:
 
 
 def from_dict(document: dict[str, Any]) -> LinearEncoder:
-    """Return the encoder that :func:`to_dict` described."""
+    """Return the encoder that :func:`to_dict` described.
+
+    Nothing is imported: the description may be somebody else's. See :func:`register`.
+    """
+    if document.get("name") not in _REGISTRY:
+        raise ValueError(
+            f"encoder={document.get('name')!r} is not known here; there are {', '.join(names())}. "
+            "Register one of your own with sparse_secagg.encoders.registry.register(Class)."
+        )
     parameters = {key: value for key, value in document.items() if key != "name"}
     if document.get("name") == "blocks":
         parameters = _blocks_from_dict(parameters)

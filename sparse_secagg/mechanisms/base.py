@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 from sparse_secagg.clipped_rows import ClippedRows, clip_factors
-from sparse_secagg.mechanisms.calibration import MAX_BITS, GridProblem, least_noise
+from sparse_secagg.mechanisms.calibration import GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
 from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
+from sparse_secagg.parameters import MAX_BITS, NoiseParameters, check_parameters
 from sparse_secagg.privacy.conversion import rdp_to_dp
 from sparse_secagg.privacy.curves import (
     DEFAULT_ORDERS,
@@ -33,10 +35,10 @@ from sparse_secagg.privacy.curves import (
     gaussian_rdp,
     sensitivity_factor,
 )
-from sparse_secagg.privacy.observers import GridCurve, NoisySum, RoundPrivacy
+from sparse_secagg.privacy.observers import NoisySum, RoundPrivacy
 from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.public_randomness import resolve_seed
-from sparse_secagg.validation import check_delta, check_integer, check_positive
+from sparse_secagg.validation import check_integer, check_positive, positive, whole
 
 __all__ = ["IntegerMechanism", "centre", "rational_above"]
 
@@ -53,32 +55,19 @@ def centre(total: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
     return shifted.astype(np.int64) - np.int64(modulus // 2)
 
 
-class IntegerMechanism(BaseEstimator):
+@dataclass(kw_only=True, eq=False, repr=False)
+class IntegerMechanism(NoiseParameters, BaseEstimator):
     """Clip, rotate, round, check, add integer noise, modulo. Subclasses choose the noise.
 
     Parameters
     ----------
-    epsilon, delta : float
-        Target: (ε, δ)-DP of ``rounds`` rounds together.
-    noise_multiplier : float, optional
-        z = √n·σ/(γB) instead of ``epsilon``. Zero: quantisation only, no privacy at all.
+    epsilon, delta, noise_multiplier, n_bits, rotation, beta, adjacency, colluders, rounds
+        As in :class:`~sparse_secagg.RoundSpec`.
     clip_norm : float
         ℓ₂ clip c' of the vectors handed to ``encode``.
-    n_bits : int
-        Bits b of a coordinate, 1 to 63; the modulus is 2^b.
-    rotation : {"dft", "hadamard"}
-        Flattening transform.
-    beta : float or "theory"
-        Bias of conditional rounding, in [0, 1); "theory" is min(√(γ/n), 1/n).
-    adjacency : {"zero_out", "replace_one"}
-        Neighbours: one client's vector becomes zero, or any other vector.
     min_survivors : int, optional
         Clients whose messages are guaranteed to be in the sum: the threshold of secure
         aggregation. Default: all clients.
-    colluders : int
-        Of these, clients that may tell the server their noise: it is sized without theirs.
-    rounds : int
-        Rounds that share the budget.
     sampling : Sampling, optional
         Calibrate against an observer of the release only, who does not know the cohorts drawn
         this way. Default: against the server.
@@ -98,9 +87,9 @@ class IntegerMechanism(BaseEstimator):
     """
 
     #: Registered name.
-    name: str
-    #: Curve of one round on the grid: orders, B, s², shares, D, adjacency.
-    grid_rdp: GridCurve
+    name: ClassVar[str]
+    #: Curve of one round on the grid, a :data:`GridCurve` and static method.
+    grid_rdp: ClassVar[Any]
     #: Whether a sum of shares is pointwise close to one discrete Gaussian.
     near_gaussian = False
     #: Whether the server adds the noise itself.
@@ -108,39 +97,10 @@ class IntegerMechanism(BaseEstimator):
     #: Largest noise variance on the grid; a finer grid would be slow to draw and gain nothing.
     _max_variance = 2.0**44
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        noise_multiplier: float | None = None,
-        clip_norm: float = 1.0,
-        n_bits: int = 16,
-        rotation: str = "dft",
-        beta: float | str = math.exp(-0.5),
-        adjacency: str = "zero_out",
-        min_survivors: int | None = None,
-        colluders: int = 0,
-        rounds: int = 1,
-        sampling: Sampling | None = None,
-        wrap_deviations: float = 4.0,
-        alignment: float = 1.0,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_multiplier = noise_multiplier
-        self.clip_norm = clip_norm
-        self.n_bits = n_bits
-        self.rotation = rotation
-        self.beta = beta
-        self.adjacency = adjacency
-        self.min_survivors = min_survivors
-        self.colluders = colluders
-        self.rounds = rounds
-        self.sampling = sampling
-        self.wrap_deviations = wrap_deviations
-        self.alignment = alignment
-        self.random_state = random_state
+    sampling: Sampling | None = None
+    wrap_deviations: float = 4.0
+    alignment: float = 1.0
+    random_state: Any = None
 
     # -- what a subclass provides ------------------------------------------------------------
 
@@ -170,7 +130,7 @@ class IntegerMechanism(BaseEstimator):
         The result is kept in ``parameters_``. Raises :class:`InfeasibleError`, with the smallest
         workable ``n_bits``, when the modulus cannot hold the sum.
         """
-        self._check(n_clients, dim)
+        self.check(n_clients, dim)
         problem = self.grid_problem(n_clients, dim)
         u = problem.finest(self.n_bits)
         gamma = float(self.clip_norm / u)
@@ -274,33 +234,22 @@ class IntegerMechanism(BaseEstimator):
     def _shares(self, n_clients: int) -> int:
         return self._survivors(n_clients) - int(self.colluders)
 
-    def _check(self, n_clients: int, dim: int) -> None:
-        for name, value in [("n_clients", n_clients), ("dim", dim), ("rounds", self.rounds)]:
-            check_integer(name, value, 1)
-        check_integer("n_bits", self.n_bits, 1, MAX_BITS)
+    def check(self, n_clients: int, dim: int) -> None:
+        """Raise for parameters that make no sense, for this many clients and coordinates."""
+        check_parameters(self)
+        check_integer("n_clients", n_clients, 1)
+        check_integer("dim", dim, 1)
+        positive.check("clip_norm", self.clip_norm)
+        whole(1, MAX_BITS).check("n_bits", self.n_bits)
         survivors = check_integer("min_survivors", self._survivors(n_clients), 1, n_clients)
-        check_integer("colluders", self.colluders, 0)
         if self.colluders >= survivors and not self.central:
             raise ValueError(
                 f"colluders={self.colluders} leave no honest client among the {survivors} "
                 "guaranteed survivors; nobody's noise would protect the sum."
             )
-        check_positive("clip_norm", self.clip_norm)
         check_positive("wrap_deviations", self.wrap_deviations)
         if not 0 < self.alignment <= 1:
             raise ValueError(f"alignment={self.alignment} must lie in (0, 1].")
-        if isinstance(self.beta, str):
-            if self.beta != "theory":
-                raise ValueError(f"beta={self.beta!r} must be a number in [0, 1) or 'theory'.")
-        elif not 0 <= self.beta < 1:
-            raise ValueError(f"beta={self.beta} must lie in [0, 1); the usual is exp(-1/2).")
-        sensitivity_factor(self.adjacency)
-        padded_dim(self.rotation, dim)
-        check_delta(self.delta)
-        if self.noise_multiplier is None:
-            check_positive("epsilon", self.epsilon)
-        else:
-            check_positive("noise_multiplier", self.noise_multiplier, or_zero=True)
 
     # -- client -------------------------------------------------------------------------------
 

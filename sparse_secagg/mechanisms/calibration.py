@@ -19,13 +19,13 @@ from functools import cached_property
 from scipy.optimize import brentq
 
 from sparse_secagg.exceptions import InfeasibleError
+from sparse_secagg.parameters import MAX_BITS
 from sparse_secagg.privacy.curves import norm_bound
 
-__all__ = ["MAX_BITS", "GridProblem", "least_noise"]
+__all__ = ["GridProblem", "least_noise"]
 
 #: Coarser grids, which multiply the sensitivity by more than this, are refused.
 MAX_INFLATION = 10.0
-MAX_BITS = 63
 
 
 def least_noise(

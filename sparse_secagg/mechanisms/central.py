@@ -63,7 +63,7 @@ class CentralGaussian(IntegerMechanism):
 
     def calibrate(self, n_clients: int, dim: int) -> MechanismParameters:
         """Choose the noise, and a grid so fine that rounding costs less than 1 % of it."""
-        self._check(n_clients, dim)
+        self.check(n_clients, dim)
         beta = math.exp(-0.5) if isinstance(self.beta, str) else float(self.beta)
         if self.noise_multiplier is None:
             z = gaussian_multiplier(self.epsilon, self.delta, self.rounds)

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.tail_sums import Distribution, TailSums, Undecided
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 from sparse_secagg.mechanisms.randomness import Randomness
 
 __all__ = ["draw_by_rejection", "laplace_scale"]

@@ -9,8 +9,9 @@ from functools import lru_cache
 from sparse_secagg.exceptions import InfeasibleError
 from sparse_secagg.mechanisms import IntegerMechanism
 from sparse_secagg.mechanisms.base import ROUNDING_VARIANCE
-from sparse_secagg.mechanisms.calibration import MAX_BITS, GridProblem
+from sparse_secagg.mechanisms.calibration import GridProblem
 from sparse_secagg.mechanisms.rotation import padded_dim
+from sparse_secagg.parameters import MAX_BITS
 
 __all__ = ["NoiseModel"]
 

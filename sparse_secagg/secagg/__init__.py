@@ -1,5 +1,6 @@
 """Secure aggregation: the modular sum, ideal or by pairwise masks, and what it costs in bytes."""
 
+from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.dropouts import Dropouts
 from sparse_secagg.secagg.errors import (
     BelowThresholdError,
@@ -11,11 +12,13 @@ from sparse_secagg.secagg.errors import (
 from sparse_secagg.secagg.ideal import IdealSecAgg
 from sparse_secagg.secagg.identities import Identity, Roster
 from sparse_secagg.secagg.masked import MaskedSecAgg
+from sparse_secagg.secagg.registry import make_secagg
 from sparse_secagg.secagg.result import AggregationResult
 from sparse_secagg.secagg.session import ClientSession, RoundDocument, ServerSession
 from sparse_secagg.secagg.weights import survivor_weight, unit_weights
 
 __all__ = [
+    "Aggregation",
     "AggregationResult",
     "BelowThresholdError",
     "ClientSession",
@@ -27,9 +30,11 @@ __all__ = [
     "ReuseError",
     "Roster",
     "RoundDocument",
+    "SecureAggregation",
     "ServerFaultError",
     "ServerSession",
     "TooFewClientsError",
+    "make_secagg",
     "survivor_weight",
     "unit_weights",
 ]

@@ -249,10 +249,14 @@ class ClientSession:
             With an agent, the client's vector of floats. Without, its message: residues (m,).
         """
         self._leave("vector")
+        setup = self._setup
+        try:
+            masks = self._masks().value()
+        except ValueError as error:  # a key of low order
+            raise ServerFaultError(f"client {self.index} was sent a bad key: {error}") from None
         vector = np.asarray(x) if self._agent is None else self._agent.release(self.document, x)
         self._check_vector(vector)
-        setup = self._setup
-        values = add_modulo(vector.astype(np.uint64), self._masks().value(), setup.modulus)
+        values = add_modulo(vector.astype(np.uint64), masks, setup.modulus)
         message = MaskedInput(setup.view, self.index, values, setup.modulus, self._complaints)
         # Nothing that makes masks is needed any more.
         self._secrets, self._peers = ClientSecrets(used=True), {}

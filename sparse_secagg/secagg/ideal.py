@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from numpy.typing import ArrayLike, NDArray
 
 from sparse_secagg.public_randomness import resolve_seed
+from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.dropouts import resolve_dropouts
 from sparse_secagg.secagg.errors import BelowThresholdError
 from sparse_secagg.secagg.modular import check_messages, modular_sum
@@ -17,7 +17,7 @@ from sparse_secagg.secagg.setup import resolve_threshold
 from sparse_secagg.secagg.wire import bit_width, check_modulus, packed_size
 
 
-class IdealSecAgg(BaseEstimator):
+class IdealSecAgg(SecureAggregation):
     """Σ messages mod M, exactly, with no cryptography: for sweeps, and the oracle in tests.
 
     Parameters
@@ -38,6 +38,8 @@ class IdealSecAgg(BaseEstimator):
     >>> IdealSecAgg(modulus=5).aggregate(np.array([[4, 1], [3, 1]])).total.tolist()
     [2, 2]
     """
+
+    name: ClassVar[str] = "ideal"
 
     def __init__(
         self,
@@ -74,7 +76,31 @@ class IdealSecAgg(BaseEstimator):
         """
         modulus = check_modulus(self.modulus)
         rows, faults = check_messages(messages, modulus, self.on_invalid)
-        n, length = rows.shape
+        sum_ = self._begin(len(rows), rows.shape[1], modulus, dropouts, faults)
+        sum_.names = check_cohort(cohort, len(rows))
+        sum_.add(rows)
+        return sum_.finish()
+
+    def begin(
+        self,
+        n_clients: int,
+        length: int,
+        *,
+        modulus: int,
+        dropouts: Any = None,
+        context: bytes = b"",
+    ) -> IdealAggregation:
+        return self._begin(n_clients, length, check_modulus(modulus), dropouts, {})
+
+    def guaranteed_survivors(self, n_clients: int) -> int | None:
+        if self.threshold is None:
+            return None
+        return resolve_threshold(self.threshold, n_clients)
+
+    def _begin(
+        self, n: int, length: int, modulus: int, dropouts: Any, faults: dict[int, str]
+    ) -> IdealAggregation:
+        """Decide who stays; raise if these are too few."""
         threshold = 1 if self.threshold is None else resolve_threshold(self.threshold, n)
         rng = np.random.default_rng(resolve_seed(self.random_state))
         leaves = resolve_dropouts(dropouts, n, rng)
@@ -87,16 +113,47 @@ class IdealSecAgg(BaseEstimator):
                 f"{to_the_end.sum()} clients stayed to the end, fewer than the threshold of "
                 f"{threshold}: the round ends and reveals nothing."
             )
+        return IdealAggregation(included, length, modulus, faults)
+
+
+class IdealAggregation(Aggregation):
+    """A running sum: each message is added as it comes, and forgotten."""
+
+    def __init__(
+        self, included: NDArray[np.bool_], length: int, modulus: int, faults: dict[int, str]
+    ) -> None:
+        self._included, self._modulus, self._faults = included, modulus, faults
+        self._total = np.zeros(length, dtype=np.uint64)
+        self._added = 0
+        self.n_certain = int(included.sum())
+        self.names: NDArray[Any] = np.arange(len(included))
+
+    def add(self, messages: Any) -> None:
+        here = slice(self._added, self._added + len(messages))
+        if here.stop > len(self._included) or messages.shape[1] != len(self._total):
+            raise ValueError(
+                f"messages has shape {messages.shape}, where {len(self._included) - self._added} "
+                f"messages of {len(self._total)} integers are left to come."
+            )
+        block = modular_sum(messages, self._modulus, self._included[here])
+        self._total = (self._total + block) % np.uint64(self._modulus)
+        self._added = here.stop
+
+    def finish(self) -> AggregationResult:
+        n = len(self._included)
+        if self._added != n:
+            raise ValueError(f"{self._added} messages were added for a cohort of {n} clients.")
         nothing = np.zeros(n, dtype=np.int64)
+        size = packed_size(len(self._total), bit_width(self._modulus))
         return AggregationResult(
-            total=modular_sum(rows, modulus, included),
-            survivors=np.flatnonzero(included),
-            payload_up=np.where(included, packed_size(length, bit_width(modulus)), 0),
+            total=self._total,
+            survivors=np.flatnonzero(self._included),
+            payload_up=np.where(self._included, size, 0),
             protocol_up=nothing,
             payload_down=nothing,
             protocol_down=nothing,
-            cohort=check_cohort(cohort, n),
-            excluded=faults,
+            cohort=self.names,
+            excluded=self._faults,
         )
 
 

@@ -11,14 +11,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
 from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.secagg.client import ClientSession
+from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.dropouts import Dropouts, resolve_dropouts
 from sparse_secagg.secagg.errors import InvalidMessageError
 from sparse_secagg.secagg.graph import check_neighbors
@@ -43,7 +44,7 @@ REGULAR_SHARE = Fraction(4, 5)
 Channel = Callable[[str, int, bytes], bytes]
 
 
-class MaskedSecAgg(BaseEstimator):
+class MaskedSecAgg(SecureAggregation):
     """The four-stage protocol with key agreement, secret sharing, masks and recovery.
 
     Parameters
@@ -87,6 +88,8 @@ class MaskedSecAgg(BaseEstimator):
     >>> result.total.tolist(), result.survivors.tolist()
     ([6, 7], [0, 1, 2])
     """
+
+    name: ClassVar[str] = "masked"
 
     def __init__(
         self,
@@ -144,7 +147,17 @@ class MaskedSecAgg(BaseEstimator):
         ReuseError
             ``round_id`` was used before.
         """
-        modulus = check_modulus(self.modulus)
+        return self._run(messages, check_modulus(self.modulus), dropouts, round_id, cohort, context)
+
+    def _run(
+        self,
+        messages: Any,
+        modulus: int,
+        dropouts: Any,
+        round_id: int | None,
+        cohort: ArrayLike | None,
+        context: bytes,
+    ) -> AggregationResult:
         rows, faults = check_messages(messages, modulus, self.on_invalid)
         rng = np.random.default_rng(resolve_seed(self.random_state))
         leaves = resolve_dropouts(dropouts, len(rows), rng)
@@ -175,6 +188,26 @@ class MaskedSecAgg(BaseEstimator):
             complaints=tuple(server.complaints),
             not_private=simulation,
         )
+
+    def begin(
+        self,
+        n_clients: int,
+        length: int,
+        *,
+        modulus: int,
+        dropouts: Any = None,
+        context: bytes = b"",
+    ) -> MaskedAggregation:
+        certain = resolve_threshold(self.threshold, n_clients)
+        return MaskedAggregation(self, certain, check_modulus(modulus), dropouts, context)
+
+    def guaranteed_survivors(self, n_clients: int) -> int:
+        return resolve_threshold(self.threshold, n_clients)
+
+    def protocol_bytes(self, n_clients: int) -> int:
+        members = n_clients if self.neighbors is None else self.neighbors + 1
+        base, per_client, per_member = _message_sizes(self.security)
+        return round(base + per_client * n_clients + per_member * members)
 
     def _session_of_rounds(self) -> Session:
         if not hasattr(self, "_session"):
@@ -255,6 +288,41 @@ def _roster_of(identities: dict[int, Identity]) -> Roster | None:
         return None
     members = tuple(Member(str(i), identity.public) for i, identity in identities.items())
     return Roster("one process", members)
+
+
+class MaskedAggregation(Aggregation):
+    """The messages of a cohort, kept until the protocol runs over all of them."""
+
+    def __init__(
+        self, secagg: MaskedSecAgg, n_certain: int, modulus: int, dropouts: Any, context: bytes
+    ) -> None:
+        self.n_certain = n_certain
+        self._secagg, self._modulus = secagg, modulus
+        self._dropouts, self._context = dropouts, context
+        self._messages: list[NDArray[np.uint64]] = []
+
+    def add(self, messages: Any) -> None:
+        self._messages.append(messages)
+
+    def finish(self) -> AggregationResult:
+        rows, self._messages = np.concatenate(self._messages), []
+        return self._secagg._run(rows, self._modulus, self._dropouts, None, None, self._context)
+
+
+@lru_cache(maxsize=len(SECURITY))
+def _message_sizes(security: str) -> tuple[float, float, float]:
+    """Return the bytes of any round, for each client and for each member of a neighbourhood.
+
+    Sizes are linear in both, so three small rounds of the protocol itself tell them.
+    """
+    shapes = [(4, None, 4), (6, None, 6), (6, 2, 3)]
+    sent = []
+    for n, k, _ in shapes:
+        secagg = MaskedSecAgg(neighbors=k, masks="seeded", modulus=256, security=security)
+        sent.append(secagg.aggregate(np.zeros((n, 1), np.uint64)).protocol_up[0])
+    terms = np.array([(1, n, members) for n, _, members in shapes], dtype=float)
+    base, per_client, per_member = np.linalg.solve(terms, np.array(sent, dtype=float))
+    return float(base), float(per_client), float(per_member)
 
 
 @dataclass(frozen=True, eq=False)

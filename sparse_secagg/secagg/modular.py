@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers._threads import for_each
+from solvers.parallel import for_each
 from sparse_secagg.secagg.errors import InvalidMessageError
 
 #: Columns summed at once: the running total stays in the first-level cache.

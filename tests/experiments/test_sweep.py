@@ -53,7 +53,7 @@ def test_results_do_not_depend_on_threads(expected, monkeypatch):
 
 
 def test_a_cell_runs_on_one_thread_and_puts_everything_back(monkeypatch):
-    from solvers._threads import n_threads
+    from solvers.parallel import n_threads
 
     monkeypatch.setenv("NUMBA_NUM_THREADS", "4")
     with one_thread():

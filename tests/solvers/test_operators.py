@@ -1,7 +1,5 @@
 """Operators: products, columns and precision."""
 
-import os
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -81,40 +79,3 @@ def test_products_with_bad_sizes_are_refused(order, monkeypatch):
         op.rmatvec_with(np.array([1]), np.zeros(29))
     with pytest.raises(IndexError):
         op.rmatvec_with(np.array([70]), np.zeros(30))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_does_not_inherit_the_limit_on_blas_threads():
-    from threadpoolctl import threadpool_info
-
-    from solvers._blas import blas_for
-
-    def threads():
-        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-
-    before = threads()
-    with blas_for(1):
-        child = os.fork()
-        if child == 0:
-            inherited = threads()
-            with blas_for(1):
-                limited = set(threads())
-            os._exit(0 if (inherited, limited) == (before, {1}) else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_small_work_runs_on_one_blas_thread_and_the_limit_is_lifted():
-    from threadpoolctl import threadpool_info
-
-    from solvers._blas import WORTH_THREADS, blas_for
-
-    def threads():
-        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-
-    before = threads()
-    with blas_for(1), blas_for(1):
-        assert set(threads()) == {1}
-    assert threads() == before
-    with blas_for(2 * WORTH_THREADS):
-        assert threads() == before

@@ -211,12 +211,12 @@ def test_colluders_are_named_and_paid_for():
     assert wary.noise_std_ == pytest.approx(plain.noise_std_ * math.sqrt(3), rel=0.01)
     assert "20 colluding clients" in wary.result_.observer
     assert wary.privacy_.epsilon("server") < 0.6
-    instance = SparseSecAgg(mechanism=DiscreteGaussian(1.0, n_bits=20), colluders=20)
+    instance = SparseSecAgg(mechanism=DiscreteGaussian(epsilon=1.0, n_bits=20), colluders=20)
     assert instance.fit(X).config_.mechanism.noise_shares == 10
     with pytest.raises(ValueError, match=r"adjacency='replace_one' is not used"):
-        SparseSecAgg(mechanism=DiscreteGaussian(1.0), adjacency="replace_one").fit(X)
+        SparseSecAgg(mechanism=DiscreteGaussian(epsilon=1.0), adjacency="replace_one").fit(X)
     with pytest.raises(ValueError, match=r"epsilon=0\.5 is not used.*epsilon is 1\.0"):
-        SparseSecAgg(mechanism=DiscreteGaussian(1.0), epsilon=0.5).fit(X)
+        SparseSecAgg(mechanism=DiscreteGaussian(epsilon=1.0), epsilon=0.5).fit(X)
     with pytest.raises(ValueError, match="colluders=30 leave no honest client"):
         SparseSecAgg(colluders=30).fit(X)
     with pytest.warns(PrivacyWarning, match="epsilon is inf"):

@@ -51,7 +51,9 @@ def on_sphere(n, m, seed, norm=1.0):
     ("n_bits", "gamma", "sigma"), [(10, 0.29480115, 4.2274832), (16, 0.0045443667, 4.0463345)]
 )
 def test_calibration_golden_values(n_bits, gamma, sigma):
-    mechanism = DiscreteGaussian(1.0, 1e-5, clip_norm=10.0, n_bits=n_bits, wrap_deviations=2.0)
+    mechanism = DiscreteGaussian(
+        epsilon=1.0, delta=1e-5, clip_norm=10.0, n_bits=n_bits, wrap_deviations=2.0
+    )
     p = mechanism.calibrate(100, 256)
     assert p.gamma == pytest.approx(gamma, rel=1e-7)
     assert p.sigma == pytest.approx(sigma, rel=1e-7)

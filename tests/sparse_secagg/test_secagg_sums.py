@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from sparse_secagg import IdealSecAgg, MaskedSecAgg
 from sparse_secagg.secagg import BelowThresholdError, InvalidMessageError
@@ -189,3 +190,36 @@ def test_modulus_is_checked(modulus):
     for secagg in (IdealSecAgg(modulus=modulus), MaskedSecAgg(modulus=modulus)):
         with pytest.raises(ValueError, match=f"modulus={modulus}"):
             secagg.aggregate(np.zeros((3, 1), int))
+
+
+@pytest.mark.parametrize(
+    "secagg", [IdealSecAgg(threshold=3), MaskedSecAgg(threshold=3, masks="seeded")]
+)
+def test_a_sum_that_is_begun_and_added_to_is_the_sum_of_all_at_once(secagg):
+    messages = np.random.default_rng(0).integers(0, 256, (7, 11)).astype(np.uint64)
+    whole = clone(secagg).set_params(modulus=256).aggregate(messages, dropouts=[2])
+    begun = secagg.begin(7, 11, modulus=256, dropouts=[2])
+    assert begun.n_certain <= 6
+    for block in (messages[:3], messages[3:4], messages[4:]):
+        begun.add(block)
+    result = begun.finish()
+    np.testing.assert_array_equal(result.total, whole.total)
+    np.testing.assert_array_equal(result.survivors, whole.survivors)
+    np.testing.assert_array_equal(result.payload_up, whole.payload_up)
+
+
+def test_ideal_aggregation_knows_its_survivors_before_the_first_message():
+    assert IdealSecAgg().begin(5, 3, modulus=16, dropouts=[0, 4]).n_certain == 3
+    with pytest.raises(BelowThresholdError):
+        IdealSecAgg(threshold=4).begin(5, 3, modulus=16, dropouts=[0, 4])
+
+
+def test_a_sum_of_too_few_or_too_many_messages_is_refused():
+    begun = IdealSecAgg().begin(3, 2, modulus=16)
+    begun.add(np.zeros((2, 2), dtype=np.uint64))
+    with pytest.raises(ValueError, match="2 messages were added for a cohort of 3"):
+        begun.finish()
+    with pytest.raises(ValueError, match="1 messages of 2 integers are left"):
+        begun.add(np.zeros((2, 2), dtype=np.uint64))
+    with pytest.raises(ValueError, match="1 messages of 2 integers are left"):
+        begun.add(np.zeros((1, 3), dtype=np.uint64))

@@ -2,8 +2,20 @@ import os
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from solvers._threads import for_each, n_threads
+from solvers.parallel import (
+    WORTH_THREADS,
+    blas_for,
+    for_each,
+    n_threads,
+    one_blas_thread,
+    one_thread,
+)
+
+
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "4"])
@@ -64,3 +76,48 @@ def test_threads_work_again_after_a_fork(monkeypatch):
         for_each(lambda i: done.__setitem__(i, 1), 8)
         os._exit(0 if done.all() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_does_not_inherit_the_limit_on_blas_blas_threads():
+    before = blas_threads()
+    with blas_for(1):
+        child = os.fork()
+        if child == 0:
+            inherited = blas_threads()
+            with blas_for(1):
+                limited = set(blas_threads())
+            os._exit(0 if (inherited, limited) == (before, {1}) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_small_work_runs_on_one_blas_thread_and_the_limit_is_lifted():
+    before = blas_threads()
+    with blas_for(1), blas_for(1):
+        assert set(blas_threads()) == {1}
+    assert blas_threads() == before
+    with blas_for(2 * WORTH_THREADS):
+        assert blas_threads() == before
+
+
+def test_limits_of_two_threads_may_end_in_any_order():
+    before = blas_threads()
+    small, wide = one_blas_thread(), one_thread()
+    small.__enter__()
+    wide.__enter__()
+    small.__exit__(None, None, None)
+    assert set(blas_threads()) == {1}
+    assert n_threads() == 1
+    wide.__exit__(None, None, None)
+    assert blas_threads() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_forked_on_one_thread_stays_on_one():
+    with one_thread():
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if set(blas_threads()) == {1} and n_threads() == 1 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,82 @@
+"""What a round asks of secure aggregation: begin, add the messages, finish.
+
+``begin`` fixes the cohort and what its messages mean; ``add`` takes the messages of the next
+clients, in order; ``finish`` opens the sum, or raises and reveals nothing. How many clients are
+certain to be in the sum is known from the beginning, so that privacy can be charged before any
+message is made.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+
+from sparse_secagg.secagg.result import AggregationResult
+
+__all__ = ["Aggregation", "SecureAggregation"]
+
+
+class Aggregation(ABC):
+    """One sum in the making.
+
+    Attributes
+    ----------
+    n_certain : int
+        Clients that are in the sum for certain, if there is one.
+    """
+
+    n_certain: int
+
+    @abstractmethod
+    def add(self, messages: Any) -> None:
+        """Take the messages of the next clients, an array of shape (k, length)."""
+
+    @abstractmethod
+    def finish(self) -> AggregationResult:
+        """Open the sum; raise :class:`BelowThresholdError` if too few clients are left."""
+
+
+class SecureAggregation(BaseEstimator):
+    """A way to add messages modulo M that shows the sum only. Subclasses say how.
+
+    Attributes
+    ----------
+    name : str
+        Under which rounds and plans know it.
+    """
+
+    name: ClassVar[str]
+
+    def begin(
+        self,
+        n_clients: int,
+        length: int,
+        *,
+        modulus: int,
+        dropouts: Any = None,
+        context: bytes = b"",
+    ) -> Aggregation:
+        """Begin the sum of ``n_clients`` messages of ``length`` integers in [0, M).
+
+        Parameters
+        ----------
+        n_clients, length : int
+            Clients in the cohort and coordinates of a message.
+        modulus : int
+            M.
+        dropouts : optional
+            Clients that leave: a list, a rate, or a mapping from stages to lists.
+        context : bytes
+            What the messages mean. Sums of different meaning never come out.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must implement begin")
+
+    def guaranteed_survivors(self, n_clients: int) -> int | None:
+        """Return the clients without whom there is no sum; None where any number will do."""
+        return None
+
+    def protocol_bytes(self, n_clients: int) -> int:
+        """Return the bytes that a client sends in a round nobody leaves, beside its payload."""
+        return 0

@@ -1,0 +1,34 @@
+"""Secure aggregations by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+
+from sparse_secagg.secagg.contract import SecureAggregation
+from sparse_secagg.secagg.ideal import IdealSecAgg
+from sparse_secagg.secagg.masked import MaskedSecAgg
+
+__all__ = ["make_secagg", "names"]
+
+_REGISTRY: dict[str, type[SecureAggregation]] = {
+    cls.name: cls for cls in (IdealSecAgg, MaskedSecAgg)
+}
+
+
+def names() -> list[str]:
+    """Return the names of the secure aggregations."""
+    return sorted(_REGISTRY)
+
+
+def make_secagg(secagg: Any) -> SecureAggregation:
+    """Return a new secure aggregation for a name, or a fresh copy of an instance."""
+    if isinstance(secagg, SecureAggregation):
+        return clone(secagg)
+    if not isinstance(secagg, str) or secagg not in _REGISTRY:
+        raise ValueError(
+            f"secagg={secagg!r} is not known; choose one of {', '.join(names())}, or an instance "
+            "of these."
+        )
+    return _REGISTRY[secagg]()
