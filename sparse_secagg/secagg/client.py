@@ -333,7 +333,8 @@ class ClientSession:
         session._simulation = state["simulation"]
         session._stage = "done"
         session._check_parameters()
-        session._secrets = ClientSecrets(*(bytes.fromhex(text) for text in state["secrets"][:3]))
+        mask_secret, cipher_secret, self_seed = map(bytes.fromhex, state["secrets"])
+        session._secrets = ClientSecrets(mask_secret, cipher_secret, self_seed, used=True)
         session._make_pairs()
         if state["root"] is not None:
             session._enter(session.document.setup(bytes.fromhex(state["root"])))

@@ -346,14 +346,14 @@ class TestMisbehaviour:
             self.attacked(attack, "raise")
 
     def test_a_second_message_in_one_stage_is_refused(self):
-        _, server, clients, rows = make_round()
+        _, server, clients, _rows = make_round()
         data = clients[0].start()
         server.receive(data, 0)
         with pytest.raises(InvalidMessageError, match="client 0 sent two"):
             server.receive(data, 0)
 
     def test_a_latecomer_is_refused(self):
-        _, server, clients, rows = make_round()
+        _, server, clients, _rows = make_round()
         late = clients[0].start()
         for i in range(1, N):
             server.receive(clients[i].start(), i)
@@ -459,7 +459,7 @@ class TestReuse:
             pickle.loads(pickle.dumps(secagg)).aggregate(rows, round_id=7)
 
     def test_secrets_serve_once(self):
-        setup, _, _, rows = make_round()
+        setup, _, _, _rows = make_round()
         secrets = ClientSecrets()
         ClientSession(setup.document, 0, secrets=secrets)
         with pytest.raises(ReuseError, match="draw new ones"):
@@ -473,7 +473,7 @@ class TestReuse:
         first = ClientSecrets()
         server.receive(ClientSession(setup.document, 0, secrets=first).start(), 0)
         if not same_round:
-            setup, server, _, rows = make_round(session)
+            setup, server, _, _rows = make_round(session)
         second = ClientSecrets(**{again: getattr(first, again)})
         with pytest.raises(InvalidMessageError, match="client 1 .*used before"):
             server.receive(ClientSession(setup.document, 1, secrets=second).start(), 1)
@@ -584,8 +584,10 @@ class TestRoles:
             return data
 
         run_round(server, clients, rows, Dropouts(), channel=read)
-        assert "MaskedInput" in shown["mask"] and "values" not in shown["mask"]
-        assert "UnmaskShares" in shown["unmask"] and "shares=" not in shown["unmask"]
+        assert "MaskedInput" in shown["mask"]
+        assert "values" not in shown["mask"]
+        assert "UnmaskShares" in shown["unmask"]
+        assert "shares=" not in shown["unmask"]
 
     def test_errors_survive_pickling(self):
         error = pickle.loads(pickle.dumps(InvalidMessageError(3, "lied")))
