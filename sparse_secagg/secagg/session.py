@@ -43,7 +43,7 @@ What a client checks before it answers, and what that prevents:
     circle, cut out by declaring those around it dropped
 13. t of the neighbourhood confirmed the same list ..................... split survivor lists
 14. the vector has the round's length and modulus ...................... masks shorter than vectors
-15. messages have the kind, view, client and length expected ........... replays, other rounds, views
+15. messages have the kind, view, client and length expected ........... replays, other rounds
 16. each message is answered once, and none after a refusal ............ both kinds of shares
 
 A confirmation is a MAC under a key that only the two neighbours can compute, since their cipher

@@ -469,7 +469,7 @@ class TestReuse:
     @pytest.mark.parametrize("same_round", [True, False])
     def test_the_server_recognises_a_key_or_seed(self, again, same_round):
         session = Session()
-        setup, server, _, rows = make_round(session)
+        setup, server, _, _ = make_round(session)
         first = ClientSecrets()
         server.receive(ClientSession(setup.document, 0, secrets=first).start(), 0)
         if not same_round:
