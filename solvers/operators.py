@@ -169,10 +169,10 @@ class DenseOperator(Operator):
         super().__init__(dtype=A.dtype, shape=A.shape)
         self.A = A
 
-    def _matvec(self, x: NDArray) -> NDArray:
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         return _product(self.A, x)
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
         return _product(self.A.T, y)
 
     _matmat = _matvec
@@ -193,7 +193,7 @@ class DenseOperator(Operator):
         self._check_measurements(y)
         return products_with(self.A, self._check_columns(J), y)
 
-    def _check_measurements(self, y: NDArray) -> None:
+    def _check_measurements(self, y: NDArray[np.floating]) -> None:
         if y.shape != (self.shape[0],):  # the kernels would read past its end
             raise ValueError(f"y has shape {y.shape}, expected ({self.shape[0]},).")
 
@@ -215,7 +215,7 @@ class DenseOperator(Operator):
         return self.A
 
 
-def _product(A: NDArray, x: NDArray) -> NDArray:
+def _product(A: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return A @ x; where that needs A in a wider type, without a copy of all of A."""
     dtype = np.result_type(A, x)
     if A.dtype == dtype:
@@ -244,10 +244,10 @@ class SparseOperator(Operator):
             self.A.sum_duplicates()
         super().__init__(dtype=self.A.dtype, shape=self.A.shape)
 
-    def _matvec(self, x: NDArray) -> NDArray:
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A @ x
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A.T @ y
 
     _matmat = _matvec
@@ -277,16 +277,16 @@ class _Products(Operator):
         super().__init__(dtype=np.dtype(A.dtype), shape=A.shape)
         self.A = A
 
-    def _matvec(self, x: NDArray) -> NDArray:
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A.matvec(x)
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A.rmatvec(y)
 
-    def _matmat(self, X: NDArray) -> NDArray:
+    def _matmat(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A.matmat(X)
 
-    def _rmatmat(self, Y: NDArray) -> NDArray:
+    def _rmatmat(self, Y: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A.rmatmat(Y)
 
 
@@ -302,10 +302,10 @@ class RowSubset(Operator):
         self.orthogonal_dimension = A.orthogonal_dimension
         self.has_sparse_columns = self.has_columns_at_hand = A.has_sparse_columns
 
-    def _matvec(self, x: NDArray) -> NDArray:
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         return self.A.matmat(x)[self.rows] if x.ndim == 2 else self.A.matvec(x)[self.rows]
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
         full = np.zeros((self.A.shape[0], *y.shape[1:]), dtype=y.dtype)
         full[self.rows] = y
         return self.A.rmatmat(full) if y.ndim == 2 else self.A.rmatvec(full)

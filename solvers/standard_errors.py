@@ -69,7 +69,7 @@ def effective_noise(
 
 
 def measured_spread(
-    correlation: NDArray,
+    correlation: NDArray[np.floating],
     z: NDArray[np.float64],
     z_before: NDArray[np.float64],
     used: float,

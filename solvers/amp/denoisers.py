@@ -89,7 +89,10 @@ def risk(p: NDArray[np.floating], tau: float, denoised: Denoised) -> float:
 
 
 def _tabulated(
-    p: NDArray[np.floating], tau: float, positive_side: NDArray, negative_side: NDArray
+    p: NDArray[np.floating],
+    tau: float,
+    positive_side: NDArray[np.floating],
+    negative_side: NDArray[np.floating],
 ) -> Denoised:
     """Apply a scalar function given at the nodes, as f(u) and −f(−u)."""
     from solvers.amp import _kernels as kernels
@@ -102,7 +105,9 @@ def _tabulated(
     return Denoised(estimate, float(divergence))
 
 
-def nodes_and_counts(p: NDArray[np.floating], tau: float) -> tuple[NDArray, NDArray]:
+def nodes_and_counts(
+    p: NDArray[np.floating], tau: float
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return the nodes and how many |p|/τ lie at each; row 0 for p ≥ 0, row 1 for p < 0."""
     from solvers.amp import _kernels as kernels
 
@@ -207,7 +212,9 @@ class Scales:
             return counts.reshape(*counts.shape[:-2], -1)
         return counts.sum(axis=-2)
 
-    def two_sides(self, f: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+    def two_sides(
+        self, f: NDArray[np.float64]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Return a function at the nodes as f(u) and −f(−u), u ≥ 0."""
         if not self.positive:
             return f, f
@@ -242,7 +249,7 @@ class Scales:
         return weights, float(number @ (np.log(np.maximum(mixture, _TINY)) + top))
 
 
-def scales_of(grid: NDArray, counts: NDArray, positive: bool) -> Scales:
+def scales_of(grid: NDArray[np.floating], counts: NDArray[np.floating], positive: bool) -> Scales:
     """Return the scales that pseudo-data with these counts can tell apart.
 
     In units of τ²: zero, then from the largest square of p down to what is not noise.
@@ -272,14 +279,18 @@ def weighed(found: Denoised, tau: float, evidence: float) -> Denoised:
     return Denoised(estimate, weight * (found.divergence + slope))
 
 
-def _gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
+def _gaussian(
+    u: NDArray[np.floating], variances: NDArray[np.floating]
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return the log-densities of u = x + g under x ~ N(0, v), and E(x | u, v)."""
     total = 1.0 + variances
     log_density = -0.5 * (u**2)[:, None] / total - 0.5 * np.log(total)
     return log_density, u[:, None] * (variances / total)
 
 
-def _half_gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
+def _half_gaussian(
+    u: NDArray[np.floating], variances: NDArray[np.floating]
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Do the same for x = |N(0, v)|; the posterior is N(uv/(1 + v), v/(1 + v)) on x ≥ 0."""
     total = 1.0 + variances
     std = np.sqrt(variances / total)
@@ -293,8 +304,10 @@ def _half_gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _learn_weights(
-    number: NDArray, log_densities: NDArray, tolerance: float = _WEIGHT_TOLERANCE
-) -> NDArray:
+    number: NDArray[np.floating],
+    log_densities: NDArray[np.floating],
+    tolerance: float = _WEIGHT_TOLERANCE,
+) -> NDArray[np.floating]:
     """Maximise Σ number·log(densities @ w) over the simplex: a concave problem.
 
     A few sweeps of expectation-maximisation, w ← w·densitiesᵀ(share/(densities @ w)), then
@@ -323,7 +336,7 @@ def _learn_weights(
     return w / w.sum()
 
 
-def learn_group_weights(log_densities: NDArray) -> tuple[NDArray[np.float64], float]:
+def learn_group_weights(log_densities: NDArray[np.floating]) -> tuple[NDArray[np.float64], float]:
     """Learn how common each scale is among groups; return its posterior in each, and the evidence.
 
     ``log_densities`` (groups, scales) are relative to the first scale, which is zero.
@@ -335,7 +348,12 @@ def learn_group_weights(log_densities: NDArray) -> tuple[NDArray[np.float64], fl
     return np.exp(log_posterior - log_mixture[:, None]), float(log_mixture.sum())
 
 
-def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) -> NDArray:
+def _newton_target(
+    w: NDArray[np.floating],
+    ratio: NDArray[np.floating],
+    share: NDArray[np.floating],
+    pull: NDArray[np.floating],
+) -> NDArray[np.floating]:
     """Minimise the quadratic model of Σ w − Σ share·log(densities @ w) over w ≥ 0."""
     hessian = (ratio * share[:, None]).T @ ratio
     diagonal = np.diag_indices(len(w))
@@ -349,10 +367,15 @@ def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) ->
     return scipy.optimize.nnls(factor, goal, maxiter=30 * len(w))[0]
 
 
-def _line_search(w: NDArray, target: NDArray, densities: NDArray, share: NDArray) -> NDArray:
+def _line_search(
+    w: NDArray[np.floating],
+    target: NDArray[np.floating],
+    densities: NDArray[np.floating],
+    share: NDArray[np.floating],
+) -> NDArray[np.floating]:
     """Return the first of target, halfway, … that does not lower the likelihood."""
 
-    def value(v: NDArray) -> float:
+    def value(v: NDArray[np.floating]) -> float:
         return float(v.sum() - share @ np.log(np.maximum(densities @ v, _TINY)))
 
     start, step = value(w), 1.0
@@ -401,7 +424,7 @@ class LowRank:
             divergence += found.divergence
         return Denoised(estimate, divergence)
 
-    def _all_shapes(self, p: NDArray) -> list[tuple[int, ...]]:
+    def _all_shapes(self, p: NDArray[np.floating]) -> list[tuple[int, ...]]:
         rest = len(p) - sum(math.prod(shape) for shape in self.shapes)
         return [*self.shapes, (rest,)] if rest else list(self.shapes)
 
@@ -428,7 +451,7 @@ class LowRank:
 
 
 def _optimal_shrinkage(
-    s: NDArray, shape: tuple[int, ...], tau: float
+    s: NDArray[np.floating], shape: tuple[int, ...], tau: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the shrunk singular values and the derivative of the shrinkage."""
     long, short = max(shape), min(shape)

@@ -104,7 +104,7 @@ def objective(A: Operator, y: ArrayLike, x: ArrayLike, alpha: float) -> float:
     return float(residual @ residual / (2 * len(residual)) + alpha * np.abs(x).sum())
 
 
-def dual_norm(correlations: NDArray, positive: bool) -> float:
+def dual_norm(correlations: NDArray[np.floating], positive: bool) -> float:
     """Return max |A^T r|, one-sided where x >= 0."""
     return float(max(correlations.max(), 0.0 if positive else -correlations.min()))
 
@@ -205,7 +205,7 @@ class LassoProblem:
         """The column norms, where somebody has asked for them already."""
         return self.__dict__.get("column_norms")
 
-    def largest(self, correlations: NDArray) -> float:
+    def largest(self, correlations: NDArray[np.floating]) -> float:
         """Return the dual norm of one row of correlations."""
         return dual_norm(correlations, self.positive)
 
