@@ -325,7 +325,7 @@ class _Block:
     def _in_unit(self, product: NDArray[np.floating]) -> NDArray[np.floating]:
         return product if self.unit == 1.0 else product / self.unit
 
-    def in_units(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_units(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return x in the units of the pseudo-data."""
         return x if self.columns is None else x * self.columns
 
@@ -391,7 +391,7 @@ class _Block:
             return x + correlation
         if overlap > 1 - _LEAST_LEFT:  # all of S, and all of x used: the pseudo-data are y itself
             return self.p
-        return (x - overlap * self.p) / (1 - overlap) + correlation
+        return np.asarray((x - overlap * self.p) / (1 - overlap) + correlation)
 
     def _effective_noise(self) -> float:
         mean_square = self._spread * float(self.z @ self.z) / self.m

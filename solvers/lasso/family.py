@@ -281,7 +281,7 @@ class LassoSolver(Solver):
         self,
         problem: LassoProblem,
         y: NDArray[np.float64],
-        x: NDArray[np.floating],
+        x: NDArray[np.float64],
         noise_std: float | None,
     ) -> Debiased:
         if not self.debias:

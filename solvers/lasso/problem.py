@@ -211,11 +211,11 @@ class LassoProblem:
 
     def alpha_max(self) -> NDArray[np.float64]:
         """Return, for each right-hand side, the smallest alpha whose solution is zero."""
-        return np.array([self.largest(row) for row in self.correlations]) / self.m
+        return np.asarray(np.array([self.largest(row) for row in self.correlations]) / self.m)
 
     def allowed_gap(self, tol: float) -> NDArray[np.float64]:
         """Return the absolute gaps at which to stop, tol ||y||^2 / (2m)."""
-        return tol * self.y_squares / (2 * self.m)
+        return np.asarray(tol * self.y_squares / (2 * self.m))
 
     def starts(self, X0: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
         """Return X0 with zero in place of starts whose objective is above that of zero."""
