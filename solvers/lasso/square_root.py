@@ -144,7 +144,8 @@ def sqrt_lasso_gap(
     residual = y - A.image(x)
     norm = float(np.linalg.norm(residual))
     correlations = np.asarray(A.rmatvec(residual), dtype=np.float64)
-    bound = max(norm, dual_norm(correlations, positive) / (m * alpha))
+    largest = dual_norm(correlations, positive)
+    bound = max(norm, largest / (m * alpha)) if largest > 0 else norm
     dual = float(residual @ y) / (m * bound) if bound > 0 else 0.0
     return max(norm / m + alpha * float(np.abs(x).sum()) - dual, 0.0)
 
