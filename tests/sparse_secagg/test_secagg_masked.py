@@ -473,7 +473,7 @@ class TestReuse:
         first = ClientSecrets()
         server.receive(ClientSession(setup.document, 0, secrets=first).start(), 0)
         if not same_round:
-            setup, server, _, _rows = make_round(session)
+            setup, server, _, _ = make_round(session)
         second = ClientSecrets(**{again: getattr(first, again)})
         with pytest.raises(InvalidMessageError, match="client 1 .*used before"):
             server.receive(ClientSession(setup.document, 1, secrets=second).start(), 1)
