@@ -29,7 +29,17 @@ if TYPE_CHECKING:
         client_encode,
         server_decode,
     )
-    from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
+    from sparse_secagg.secagg import (
+        ClientSession,
+        IdealSecAgg,
+        Identity,
+        MaskedSecAgg,
+        Roster,
+        RoundDocument,
+        ServerSession,
+    )
+    from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
+    from sparse_secagg.secagg.budget import Budget
 
 __version__ = "0.1.0"
 
@@ -47,6 +57,14 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
+    "AgentPolicy": "secagg.agent",
+    "Budget": "secagg.budget",
+    "ClientAgent": "secagg.agent",
+    "ClientSession": "secagg",
+    "Identity": "secagg",
+    "Roster": "secagg",
+    "RoundDocument": "secagg",
+    "ServerSession": "secagg",
     "ClientPolicy": "rounds",
     "RefusedRoundError": "exceptions",
     "RoundConfig": "rounds",
@@ -60,20 +78,28 @@ _HOME = {
 
 __all__ = [
     "AdaptiveClip",
+    "AgentPolicy",
     "BlockEncoder",
+    "Budget",
     "CentralGaussian",
+    "ClientAgent",
     "ClientPolicy",
+    "ClientSession",
     "CountSketchEncoder",
     "DiscreteGaussian",
     "GaussianEncoder",
     "HadamardEncoder",
     "IdealSecAgg",
+    "Identity",
     "IdentityEncoder",
     "InfeasibleError",
     "MaskedSecAgg",
     "PrivacyWarning",
     "RefusedRoundError",
+    "Roster",
     "RoundConfig",
+    "RoundDocument",
+    "ServerSession",
     "Skellam",
     "SparseSecAgg",
     "ThresholdFeedback",
