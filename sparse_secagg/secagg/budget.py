@@ -1,10 +1,10 @@
 """A client's memory in one SQLite file: what it may spend in its life, and what it has spent.
 
 Rényi curves of all rounds, with all servers, add up: Σ ε_r(α), and one conversion gives the ε at
-the lifetime's δ. A charge is on disk, synced, when :meth:`Budget.charge` returns; check and charge are
-one transaction, so threads and processes that share the file cannot spend the same ε twice. The
-file also remembers which rounds were answered, which saved states were continued, and the newest
-version of each roster.
+the lifetime's δ. A charge is on disk, synced, when :meth:`Budget.charge` returns; check and charge
+are one transaction, so threads and processes that share the file cannot spend the same ε twice.
+The file also remembers which rounds were answered, which saved states were continued, and the
+newest version of each roster.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class TestKeys:
             server.share(0, rows, root=server.tree().root)
 
     def test_two_roots_never_cancel(self):
-        """Client 0 is told that 5 is absent, under a root of its own: its shares open for nobody."""
+        """Client 0 is told that 5 is absent, by a root of its own: its shares open for nobody."""
         server = LyingServer(document_of()).advertise()
         server.share(0, {j: row for j, row in server.advertised.items() if j != 5})
         for i in range(1, N):
