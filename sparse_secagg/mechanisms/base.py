@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from solvers.parallel import for_each
-from sparse_secagg.clipped_rows import ClippedRows, clip_factors
+from sparse_secagg.round.clipping import ClippedRows, clip_factors
 from sparse_secagg.mechanisms.calibration import GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness

@@ -30,7 +30,7 @@ from sklearn.base import clone
 
 import solvers
 from sparse_secagg import mechanisms
-from sparse_secagg.clipped_rows import ClippedRows, as_rows, clip_factors
+from sparse_secagg.round.clipping import ClippedRows, as_rows, clip_factors
 from sparse_secagg.encoders import (
     BlockEncoder,
     HadamardEncoder,

@@ -62,7 +62,7 @@ class ClippedRows:
 
     def add_to(self, total: NDArray[np.float64], clipped_total: NDArray[np.float64]) -> None:
         """Add the sums of the rows before and after clipping to two totals of length d."""
-        from sparse_secagg._row_kernels import add_rows, add_sparse_rows
+        from sparse_secagg.round._row_kernels import add_rows, add_sparse_rows
 
         X, before, after = self.rows, self.weights, self.factors
         if sp.issparse(X):
@@ -121,7 +121,7 @@ def clip_factors(
 
 
 def _square_sums(rows: Any) -> NDArray[np.float64]:
-    from sparse_secagg._row_kernels import sparse_square_sums, square_sums
+    from sparse_secagg.round._row_kernels import sparse_square_sums, square_sums
 
     n, d = rows.shape
     out = np.empty(n)
