@@ -334,7 +334,7 @@ def problem_gap(A: np.ndarray, y: np.ndarray, x: np.ndarray, alpha: float) -> fl
 
 def kernels(quick: bool) -> Report:
     """One proximal step and extrapolation, compiled and in NumPy, on d coordinates."""
-    from solvers._kernels import extrapolate, proximal_step
+    from solvers.lasso._kernels import extrapolate, proximal_step
 
     report = Report(
         "FISTA's vector work, compiled and in NumPy", ["d", "NumPy ms", "ours ms", "ratio"]

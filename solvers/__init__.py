@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from solvers import denoisers, inference, priors
     from solvers.amp.evolution import StateEvolution, state_evolution
     from solvers.amp.joint import decode_jointly
-    from solvers.base import Solution, Solver, get, names, register
+    from solvers.base import Solution, Solver
     from solvers.inference import (
         confidence_interval,
         discoveries,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         selected_intervals,
     )
     from solvers.operators import Operator, as_operator
+    from solvers.registry import get, names, register
 
 _HOME = {
     "Operator": "operators",
@@ -40,10 +41,10 @@ _HOME = {
     "confidence_interval": "inference",
     "decode_jointly": "amp.joint",
     "discoveries": "inference",
-    "get": "base",
-    "names": "base",
+    "get": "registry",
+    "names": "registry",
     "p_values": "inference",
-    "register": "base",
+    "register": "registry",
     "selected_intervals": "inference",
     "state_evolution": "amp.evolution",
 }

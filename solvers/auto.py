@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from solvers.amp import Ensemble, effective_noise
-from solvers.base import Solution, Solver, get
+from solvers.base import Solution, Solver
 from solvers.operators import Operator, RowSubset
+from solvers.registry import get
 
 __all__ = ["AutoDecoder", "Choice", "lasso_risk", "linear_risk", "ridge_risk"]
 
@@ -154,7 +155,7 @@ class AutoDecoder(Solver):
     ) -> _AutoSolution:
         ensemble = Ensemble.of(A)
         if noise_std is None:
-            lasso = self._candidate("working_set")._solve(A, y, None, None)
+            lasso = self._candidate("working_set").solve(A, y, None, None)
             noise_std = float(lasso.noise_std or 0.0)
         if ensemble.isotropic:
             solutions, choice = self._by_risk(A, y, noise_std, ensemble)
@@ -162,7 +163,7 @@ class AutoDecoder(Solver):
             solutions, choice = {}, self._by_held_out(A, y, noise_std)
         found = solutions.get(str(choice))
         if found is None:
-            found = self._candidate(str(choice))._solve(A, y, noise_std, None)
+            found = self._candidate(str(choice)).solve(A, y, noise_std, None)
         return _AutoSolution(
             coef=found.coef,
             n_iter=found.n_iter,
@@ -184,8 +185,8 @@ class AutoDecoder(Solver):
         m, d = A.shape
         unit = float(np.mean(np.square(ensemble.scale)))
         energy = max(float(y @ y) - m * noise_std**2, 0.0)
-        amp: Any = self._candidate("amp")._solve(A, y, noise_std, None)
-        lasso = self._candidate("working_set")._solve(A, y, noise_std, None)
+        amp: Any = self._candidate("amp").solve(A, y, noise_std, None)
+        lasso = self._candidate("working_set").solve(A, y, noise_std, None)
         residual = y - A.matvec(lasso.coef)
         support = int(np.count_nonzero(lasso.coef))
         risks = {
@@ -217,7 +218,7 @@ class AutoDecoder(Solver):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             for name in _CANDIDATES:
-                x = self._candidate(name)._solve(part, y[train], noise_std, None).coef
+                x = self._candidate(name).solve(part, y[train], noise_std, None).coef
                 risks[name] = float(np.mean((y[test] - A.matvec(x)[test]) ** 2))
         best = min(risks, key=lambda name: risks[name])
         reason = (

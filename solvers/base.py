@@ -1,21 +1,15 @@
-"""The contract of a solver, and the registry of solvers by name.
+"""The contract of a solver: a scikit-learn regressor without intercept.
 
-A solver is a scikit-learn regressor without intercept. A new one subclasses :class:`Solver`,
-implements :meth:`Solver._solve` for one right-hand side and is known everywhere by its name
-once it is passed to :func:`register` (or announced in the entry-point group
-``sparse_secagg.solvers``).
+A new one subclasses :class:`Solver`, implements :meth:`Solver._solve` for one right-hand side and
+is known everywhere by its name once it is passed to :func:`solvers.register` (or announced in the
+entry-point group ``sparse_secagg.solvers``).
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import importlib.util
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from importlib import metadata
 from typing import Any, Self
 
 import numpy as np
@@ -28,9 +22,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from solvers.operators import Operator, as_operator
 
-__all__ = ["Solution", "Solver", "get", "names", "register"]
-
-ENTRY_POINTS = "sparse_secagg.solvers"
+__all__ = [
+    "Solution",
+    "Solver",
+    "check_measurements",
+    "check_noise_std",
+    "check_positive",
+    "refuse_nonfinite",
+]
 
 _ZERO = "A is zero everywhere, so y says nothing about x; check A."
 
@@ -176,6 +175,16 @@ class Solver(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return self._check_operator(A, "no_validation", reset=False).matvec(self.coef_)
 
+    def solve(
+        self,
+        A: Operator,
+        y: NDArray[np.float64],
+        noise_std: float | None = None,
+        x0: NDArray[np.float64] | None = None,
+    ) -> Solution:
+        """Solve on input that is known to be valid: no checks, no warning, nothing is stored."""
+        return self._solve(A, y, noise_std, x0)
+
     def _solve(
         self,
         A: Operator,
@@ -302,108 +311,3 @@ def refuse_nonfinite(A: Operator) -> None:
     stored = getattr(A, "A", None)
     if isinstance(stored, np.ndarray) or sp.issparse(stored):
         as_operator(stored)
-
-
-# --- registry ---------------------------------------------------------------------------
-
-_BUILT_IN: dict[str, str] = {
-    "amp": "solvers.amp:AMP",
-    "auto": "solvers.auto:AutoDecoder",
-    "celer": "solvers.sklearn_lasso:CelerLasso",
-    "cosamp": "solvers.greedy:CoSaMP",
-    "fista": "solvers.fista:FISTA",
-    "iht": "solvers.greedy:IHT",
-    "ista": "solvers.ista:ISTA",
-    "linear": "solvers.linear:LinearUnsketch",
-    "median": "solvers.linear:MedianUnsketch",
-    "omp": "solvers.greedy:OMP",
-    "ridge": "solvers.linear:Ridge",
-    "skglm": "solvers.sklearn_lasso:SkglmLasso",
-    "sklearn_lasso": "solvers.sklearn_lasso:SklearnLasso",
-    "sqrt_lasso": "solvers.sqrt_lasso:SqrtLasso",
-    "working_set": "solvers.working_set:WorkingSet",
-}
-
-#: Adapters, offered where the package they wrap is installed.
-_NEEDS: dict[str, str] = {"celer": "celer", "skglm": "skglm"}
-
-_REGISTERED: dict[str, Callable[..., Solver]] = {}
-
-
-def names() -> list[str]:
-    """Return the names that :func:`get` accepts."""
-    available = {name for name in _BUILT_IN if _is_installed(name)}
-    return sorted(available | set(_REGISTERED) | {point.name for point in _entry_points()})
-
-
-def get(name: str | Solver, **params: Any) -> Solver:
-    """Return a new solver by its name.
-
-    Parameters
-    ----------
-    name : str or Solver
-        One of :func:`names`. A solver is returned as it is, with ``params`` set.
-    **params
-        Constructor parameters of the solver.
-
-    Examples
-    --------
-    >>> import solvers
-    >>> solvers.get("working_set", tol=1e-8)
-    WorkingSet(tol=1e-08)
-    """
-    if isinstance(name, Solver):
-        return name.set_params(**params)
-    return _factory(name)(**params)
-
-
-def register(name: str, factory: Callable[..., Solver] | None = None) -> Any:
-    """Make a solver available by name; usable as a decorator.
-
-    Parameters
-    ----------
-    name : str
-        A Python identifier. A name that is taken is refused, unless by the same class.
-    factory : callable, optional
-        Class or function that returns a solver from keyword arguments.
-    """
-    if factory is None:
-        return lambda factory: register(name, factory)
-    if not name.isidentifier():
-        raise ValueError(f"name={name!r} must be a Python identifier, such as 'my_solver'.")
-    taken = _REGISTERED.get(name)
-    same = taken is not None and _full_name(taken) == _full_name(factory)
-    if name in _BUILT_IN or (taken is not None and not same):
-        raise ValueError(f"name={name!r} is taken by another solver; choose a different one.")
-    _REGISTERED[name] = factory
-    return factory
-
-
-def _factory(name: str) -> Callable[..., Solver]:
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if name in _BUILT_IN:
-        if not _is_installed(name):
-            raise ImportError(
-                f"solver {name!r} needs the package {_NEEDS[name]!r}: pip install {_NEEDS[name]}"
-            )
-        module, _, attribute = _BUILT_IN[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
-    for point in _entry_points():
-        if point.name == name:
-            return point.load()
-    close = difflib.get_close_matches(str(name), names(), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "check the spelling."
-    raise ValueError(f"no solver {name!r}; {hint} There are: {', '.join(names())}.")
-
-
-def _is_installed(name: str) -> bool:
-    return name not in _NEEDS or importlib.util.find_spec(_NEEDS[name]) is not None
-
-
-def _entry_points() -> metadata.EntryPoints:
-    return metadata.entry_points(group=ENTRY_POINTS)
-
-
-def _full_name(factory: Callable[..., Solver]) -> str:
-    return f"{factory.__module__}.{factory.__qualname__}"

@@ -1,17 +1,5 @@
-"""Proximal gradient without momentum (ISTA), the algorithm that others are compared with."""
+"""An earlier name of :mod:`solvers.lasso.proximal`."""
 
-from __future__ import annotations
-
-from solvers.fista import FISTA
+from solvers.lasso.proximal import ISTA
 
 __all__ = ["ISTA"]
-
-
-class ISTA(FISTA):
-    """Proximal gradient x+ = S(x + A^T (y - A x) / L, m alpha / L), monotone and slow.
-
-    Objective, parameters, certified step, continuation, screening and stopping rule are
-    those of :class:`~solvers.fista.FISTA`; only the momentum is missing.
-    """
-
-    _accelerated = False

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from solvers._products import is_contiguous, products, products_and_squares, products_with
+from solvers.products import is_contiguous, products, products_and_squares, products_with
 
 __all__ = ["DenseOperator", "Operator", "RowSubset", "SparseOperator", "as_operator"]
 
@@ -28,20 +28,53 @@ _CONVERTED = 1 << 20
 _SMALL = 1 << 16
 
 
+#: What an operator declares by overriding a method.
+_CAPABILITIES = {
+    "sparse_columns": "has_sparse_columns",
+    "gram": "has_gram_formula",
+    "column_norms": "has_column_norms",
+}
+
+
 class Operator(LinearOperator):
     """A ``LinearOperator`` of shape (m, d) that also offers its columns.
 
     Subclasses implement ``_matvec`` and ``_rmatvec`` (or ``_matmat`` and ``_rmatmat``), and
-    override :meth:`columns` and :meth:`column_norms` where the structure makes them cheap.
+    override :meth:`columns`, :meth:`sparse_columns`, :meth:`gram` and :meth:`column_norms` where
+    the structure makes them cheap. Solvers go by what an operator declares in the attributes
+    below; a class that overrides a method without the declaration that belongs to it is refused.
 
     Attributes
     ----------
+    has_sparse_columns : bool
+        Whether :meth:`sparse_columns` is the natural form of a column.
+    has_columns_at_hand : bool
+        Whether some columns take no more than their share of a pass over A.
+    has_gram_formula : bool
+        Whether :meth:`gram` needs no columns.
+    has_column_norms : bool
+        Whether :meth:`column_norms` needs no columns.
     orthogonal_dimension : int or None
         D, where the rows are taken from a random orthogonal matrix of D ≥ d columns, up to a
         common factor. None where the entries are independent, or nothing is known.
     """
 
+    has_sparse_columns: bool = False
+    has_columns_at_hand: bool = False
+    has_gram_formula: bool = False
+    has_column_norms: bool = False
     orthogonal_dimension: int | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for method, capability in _CAPABILITIES.items():
+            declared = any(capability in vars(base) for base in cls.__mro__ if base is not Operator)
+            if method in vars(cls) and not declared:
+                raise TypeError(
+                    f"{cls.__name__} overrides {method} but does not declare {capability}; "
+                    f"add {capability} = True to the class, or False where it costs as much as "
+                    "the columns."
+                )
 
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
         """Return the columns A[:, J] as a dense (m, len(J)) array in Fortran order."""
@@ -53,11 +86,6 @@ class Operator(LinearOperator):
     def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
         """Return the columns A[:, J] as a CSC array of shape (m, len(J))."""
         return sp.csc_array(self.columns(J))
-
-    @property
-    def has_sparse_columns(self) -> bool:
-        """Whether :meth:`sparse_columns` is the natural form of a column."""
-        return type(self).sparse_columns is not Operator.sparse_columns
 
     def submatrix(self, J: ArrayLike) -> DenseOperator | SparseOperator:
         """Return the columns A[:, J] as an operator of their own, dense or sparse like A."""
@@ -91,11 +119,6 @@ class Operator(LinearOperator):
         if self.has_sparse_columns:
             return self.sparse_columns(J).T @ y
         return self.columns(J).T @ y
-
-    @property
-    def has_columns_at_hand(self) -> bool:
-        """Whether some columns take no more than their share of a pass over A."""
-        return self.has_sparse_columns
 
     def image(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return A x, through the columns of the support where these are at hand and few."""
@@ -139,6 +162,9 @@ class DenseOperator(Operator):
     products with float32 vectors and exact ones with float64 vectors.
     """
 
+    has_columns_at_hand = True
+    has_column_norms = True
+
     def __init__(self, A: NDArray[np.floating]) -> None:
         super().__init__(dtype=A.dtype, shape=A.shape)
         self.A = A
@@ -170,10 +196,6 @@ class DenseOperator(Operator):
     def _check_measurements(self, y: NDArray) -> None:
         if y.shape != (self.shape[0],):  # the kernels would read past its end
             raise ValueError(f"y has shape {y.shape}, expected ({self.shape[0]},).")
-
-    @property
-    def has_columns_at_hand(self) -> bool:
-        return True
 
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
         """Return A[:, J] as a dense array in Fortran order."""
@@ -210,6 +232,10 @@ def _product(A: NDArray, x: NDArray) -> NDArray:
 
 class SparseOperator(Operator):
     """A scipy sparse matrix (m, d) as an operator, kept in CSC form."""
+
+    has_sparse_columns = True
+    has_columns_at_hand = True
+    has_column_norms = True
 
     def __init__(self, A: Any) -> None:
         self.A = sp.csc_array(A)
@@ -267,11 +293,14 @@ class _Products(Operator):
 class RowSubset(Operator):
     """Some rows of an operator: a part of the measurements, for held-out validation."""
 
+    has_sparse_columns = False  # or True, as the whole operator has
+
     def __init__(self, A: Operator, rows: NDArray[np.integer]) -> None:
         super().__init__(dtype=A.dtype, shape=(len(rows), A.shape[1]))
         self.A = A
         self.rows = rows
         self.orthogonal_dimension = A.orthogonal_dimension
+        self.has_sparse_columns = self.has_columns_at_hand = A.has_sparse_columns
 
     def _matvec(self, x: NDArray) -> NDArray:
         return self.A.matmat(x)[self.rows] if x.ndim == 2 else self.A.matvec(x)[self.rows]
@@ -283,11 +312,6 @@ class RowSubset(Operator):
 
     _matmat = _matvec
     _rmatmat = _rmatvec
-
-    @property
-    def has_sparse_columns(self) -> bool:
-        """Whether the columns of the whole operator are sparse."""
-        return self.A.has_sparse_columns
 
     def columns(self, J: ArrayLike) -> NDArray[np.floating]:
         """Return A[:, J] as a dense array in Fortran order."""

@@ -22,7 +22,7 @@ def test_ci_runs_the_test_command_word_for_word():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_python_examples_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("solvers.base._REGISTERED", {})  # an example registers a solver
+    monkeypatch.setattr("solvers.registry._REGISTERED", {})  # an example registers a solver
     namespace = {}
     for code in blocks(path, "python"):
         exec(compile(code, str(path), "exec"), namespace)

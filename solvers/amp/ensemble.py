@@ -68,7 +68,7 @@ class Ensemble:
 
 def _column_scale(A: Operator, probes: NDArray) -> Any:
     d = A.shape[1]
-    if type(A).column_norms is Operator.column_norms and d > _NORMS_UP_TO:
+    if not A.has_column_norms and d > _NORMS_UP_TO:
         # products only: ‖A‖_F from products with random signs
         return float(np.linalg.norm(A.matmat(probes)) / math.sqrt(d * probes.shape[1])) or 1.0
     norms = A.column_norms()

@@ -74,7 +74,7 @@ def decode_jointly(
     sketches = [check_measurements(y, A.shape[0]) for A, (_, y, _) in zip(operators, rounds)]
     noises = [check_noise_std(noise) for _, _, noise in rounds]
     with np.errstate(invalid="ignore", over="ignore"):
-        solution = solver._run(operators, [sketches], noises, None)[0]
+        solution = solver.solve_jointly(operators, [sketches], noises, None)[0]
     if not np.isfinite(solution.coef).all():
         raise OverflowError("the estimate overflowed: rescale the matrices and sketches.")
     if not solution.converged:

@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from solvers.amp import denoisers
 from solvers.amp.ensemble import Ensemble
 from solvers.base import Solution, Solver, check_positive
+from solvers.lasso.problem import alpha_from_noise
+from solvers.lasso.working_set import WorkingSet
 from solvers.operators import Operator
 from solvers.standard_errors import effective_noise, few_rows_factor, measured_spread
 
@@ -188,16 +190,16 @@ class AMP(Solver):
         noise_std: float | None,
         x0: NDArray[np.float64] | None,
     ) -> AMPSolution:
-        return self._run([A], [[y]], [noise_std], x0)[0]
+        return self.solve_jointly([A], [[y]], [noise_std], x0)[0]
 
     def _decode(self, A: Operator, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        solutions = self._run([A], [[y] for y in Y], [self.noise_std_], None)
+        solutions = self.solve_jointly([A], [[y] for y in Y], [self.noise_std_], None)
         late = [solution for solution in solutions if not solution.converged]
         if late:
             self._warn(f"{len(late)} of {len(Y)} right-hand sides: {late[0].message}")
         return np.array([solution.coef for solution in solutions]).reshape(-1, A.shape[1])
 
-    def _run(
+    def solve_jointly(
         self,
         operators: Sequence[Operator],
         sketches: Sequence[Sequence[NDArray[np.float64]]],
@@ -258,9 +260,7 @@ class AMP(Solver):
         self, A: Operator, y: NDArray[np.float64], noise_std: float | None
     ) -> AMPSolution:
         """Answer with the Lasso where A is not a random matrix."""
-        from solvers.working_set import WorkingSet
-
-        found = WorkingSet(debias=self.debias)._solve(A, y, noise_std, None)
+        found = WorkingSet(debias=self.debias).solve(A, y, noise_std, None)
         tau = float(np.linalg.norm(y - A.matvec(found.coef))) / math.sqrt(len(y))
         return AMPSolution(
             coef=found.coef,
@@ -591,9 +591,6 @@ def _lasso_start(
     That penalty keeps out what does not stand out of the effective noise, so the support stays
     small however dense the truth is. It falls as the estimate improves.
     """
-    from solvers.lasso import alpha_from_noise
-    from solvers.working_set import WorkingSet
-
     m, d = A.shape
     norms = np.broadcast_to(ensemble.scale, d)
     x, used = np.zeros(d), 0.0
@@ -602,7 +599,7 @@ def _lasso_start(
         if tau == 0.0:
             break
         solver = WorkingSet(alpha=alpha_from_noise(tau, norms, m), tol=1e-3, max_iter=20)
-        new = solver._solve(A, y, None, x).coef
+        new = solver.solve(A, y, None, x).coef
         new_used = np.count_nonzero(new) / m
         residual = y - A.matvec(new)
         if new_used >= _MOST_USED:

@@ -49,6 +49,8 @@ class Block:
 class BlockOperator(Operator):
     """The block-diagonal operator of the layers' operators."""
 
+    has_column_norms = True
+
     def __init__(self, blocks: list[Block]) -> None:
         shape = (blocks[-1].components.stop, blocks[-1].features.stop)
         super().__init__(dtype=np.dtype(np.float64), shape=shape)

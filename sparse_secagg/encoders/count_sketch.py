@@ -42,6 +42,10 @@ class CountSketchOperator(Operator):
         Public seed.
     """
 
+    has_sparse_columns = True
+    has_columns_at_hand = True
+    has_column_norms = True
+
     def __init__(self, d: int, n_rows: int, width: int, seed: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(n_rows * width, d))
         self.n_rows = n_rows

@@ -44,6 +44,8 @@ class GaussianOperator(Operator):
         Bytes that may be used to store S; beyond, columns are made anew for every product.
     """
 
+    has_column_norms = True
+
     def __init__(self, d: int, m: int, seed: int, memory_budget: float) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))
         self.seed = seed

@@ -27,6 +27,9 @@ _THREADED_FROM = 2**16
 class HadamardOperator(Operator):
     """The m×d subsampled randomised Hadamard matrix of a seed; stores O(d) signs and m rows."""
 
+    has_gram_formula = True
+    has_column_norms = True
+
     def __init__(self, d: int, m: int, seed: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))
         self.seed = seed

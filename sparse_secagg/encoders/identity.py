@@ -14,6 +14,8 @@ from sparse_secagg.encoders.base import LinearEncoder, dense_rows
 class IdentityOperator(Operator):
     """The d×d identity."""
 
+    has_column_norms = True
+
     def __init__(self, d: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(d, d))
 

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from sklearn.base import clone
 
 import solvers
-from solvers import base
+from solvers import registry
 from tests.solvers.problems import sparse_problem
 
 # celer's and skglm's adapters differ from sklearn_lasso's in one call, which test_lasso checks.
@@ -21,7 +21,7 @@ ON_ARRAYS = sorted(set(solvers.names()) - {"median", "celer", "skglm"})
 
 @pytest.fixture
 def forget_registrations(monkeypatch):
-    monkeypatch.setattr(base, "_REGISTERED", {})
+    monkeypatch.setattr(registry, "_REGISTERED", {})
 
 
 # --- registry
@@ -66,8 +66,8 @@ def test_a_taken_name_is_refused(forget_registrations):
 
 
 def test_entry_points_are_found(monkeypatch):
-    point = metadata.EntryPoint("elsewhere", "solvers.linear:LinearUnsketch", base.ENTRY_POINTS)
-    monkeypatch.setattr(base, "_entry_points", lambda: metadata.EntryPoints([point]))
+    point = metadata.EntryPoint("elsewhere", "solvers.linear:LinearUnsketch", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "_entry_points", lambda: metadata.EntryPoints([point]))
     assert "elsewhere" in solvers.names()
     assert type(solvers.get("elsewhere")).__name__ == "LinearUnsketch"
 

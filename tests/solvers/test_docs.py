@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import solvers
-from solvers import base, working_set
+from solvers import auto, base, registry
 from solvers.amp import evolution, message_passing
+from solvers.lasso import working_set
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "solvers.md"
 
 
 @pytest.fixture
 def namespace(monkeypatch):
-    monkeypatch.setattr(base, "_REGISTERED", {})
+    monkeypatch.setattr(registry, "_REGISTERED", {})
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     assert len(blocks) == 2
     namespace = {}
@@ -48,6 +49,6 @@ def test_every_name_is_documented():
     assert all(f"`{name}`" in text for name in solvers.names())
 
 
-@pytest.mark.parametrize("module", [base, working_set, evolution, message_passing])
+@pytest.mark.parametrize("module", [auto, base, registry, working_set, evolution, message_passing])
 def test_docstring_examples(module):
     assert doctest.testmod(module).failed == 0

@@ -324,7 +324,7 @@ def test_the_certificate_is_the_gap_of_the_definition():
 
 def test_fista_restarts_when_its_momentum_points_uphill(monkeypatch):
     """On an ill-conditioned problem the restart saves most steps; a wrong sign costs many."""
-    import solvers._kernels as kernels
+    import solvers.lasso._kernels as kernels
 
     rng = np.random.default_rng(0)
     A = rng.standard_normal((200, 400)) * np.geomspace(1, 0.05, 400)
@@ -342,7 +342,7 @@ def test_fista_restarts_when_its_momentum_points_uphill(monkeypatch):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_descent_that_is_cut_off_returns_the_residual_of_its_x(monkeypatch, order):
     """The certificate rests on it: a residual of another x would certify what is not there."""
-    import solvers._pools as pools
+    import solvers.lasso.pools as pools
 
     monkeypatch.setattr(pools, "_MAX_CALLS", 1)
     monkeypatch.setattr(pools, "_MAX_ROUNDS", 1)
@@ -359,7 +359,7 @@ def test_a_descent_that_is_cut_off_returns_the_residual_of_its_x(monkeypatch, or
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("moved", [0.0, 1e-3, 0.1, 10.0])
 def test_columns_are_left_out_of_a_descent_only_where_a_bound_allows_it(moved, positive):
-    from solvers._kernels import _correlate
+    from solvers.lasso._kernels import _correlate
 
     rng = np.random.default_rng(0)
     C = rng.standard_normal((300, 50)) * rng.uniform(0.1, 3, (300, 1))
@@ -422,9 +422,9 @@ def test_bounds_save_passes_and_the_gap_is_still_that_of_all_columns(kind, posit
 
 
 def test_a_column_that_follows_the_residual_is_not_left_out_of_a_certificate():
-    from solvers._pools import Pass, new_pool
     from solvers.lasso import LassoProblem
-    from solvers.working_set import _State
+    from solvers.lasso.pools import Pass, new_pool
+    from solvers.lasso.working_set import _State
 
     rng = np.random.default_rng(0)
     m, d, alpha = 50, 1000, 0.02
@@ -507,7 +507,7 @@ def test_a_start_far_away_does_no_harm(name, kind, size):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csc_array])
 def test_the_residual_is_free_of_the_rounding_of_large_starts(kind):
     """The descent updates it a step at a time, and the certificate believes it."""
-    from solvers._pools import Pass, new_pool
+    from solvers.lasso.pools import Pass, new_pool
 
     rng = np.random.default_rng(0)
     A = np.linalg.qr(rng.standard_normal((50, 20)))[0]

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from solvers import _products
-from solvers._products import products, products_and_squares, products_with
+from solvers import products as by_blocks
 from solvers.operators import as_operator
+from solvers.products import products, products_and_squares, products_with
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 4100), (301, 999), (1030, 2)])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_products_are_those_of_numpy_in_float64(shape, dtype, order, monkeypatch):
-    monkeypatch.setattr(_products, "_THREADED_FROM", 0)
+    monkeypatch.setattr(by_blocks, "_THREADED_FROM", 0)
     rng = np.random.default_rng(0)
     A = np.asarray(rng.standard_normal(shape), dtype=dtype, order=order)
     A.setflags(write=False)  # as a memory map is
@@ -33,7 +33,7 @@ def test_products_are_those_of_numpy_in_float64(shape, dtype, order, monkeypatch
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_the_result_does_not_depend_on_the_number_of_threads(order, monkeypatch):
-    monkeypatch.setattr(_products, "_THREADED_FROM", 0)
+    monkeypatch.setattr(by_blocks, "_THREADED_FROM", 0)
     rng = np.random.default_rng(0)
     A = np.asarray(rng.standard_normal((50, 5003)), order=order)
     y = rng.standard_normal(50)

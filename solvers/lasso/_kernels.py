@@ -1,7 +1,7 @@
 """Compiled inner loops of the solvers: arrays and scalars in, arrays changed in place.
 
 All Lasso kernels work with lam = m alpha, that is on 1/2 ||y - A x||^2 + lam ||x||_1, whose
-gap is m times that of the objective in :mod:`solvers.lasso`.
+gap is m times that of the objective in :mod:`solvers.lasso.problem`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from solvers._product_kernels import dot
+from solvers.product_kernels import dot
 
 # Sums may be reordered, and NaN must survive.
 _FAST = {"reassoc", "contract", "nsz"}

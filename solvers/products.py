@@ -32,7 +32,7 @@ def is_contiguous(A: NDArray) -> bool:
 
 def products(A: NDArray[np.floating], y: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return A^T y, summed in float64; A is contiguous."""
-    from solvers._product_kernels import columns_times, rows_times
+    from solvers.product_kernels import columns_times, rows_times
 
     out = np.empty(A.shape[1])
     if A.flags.f_contiguous:
@@ -46,7 +46,7 @@ def products_and_squares(
     A: NDArray[np.floating], y: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return A^T y and the squared norms of the columns of A, which is contiguous."""
-    from solvers._product_kernels import columns_times_and_squares, rows_times_and_squares
+    from solvers.product_kernels import columns_times_and_squares, rows_times_and_squares
 
     out, squares = np.empty(A.shape[1]), np.empty(A.shape[1])
     if A.flags.f_contiguous:
@@ -60,7 +60,7 @@ def products_with(
     A: NDArray[np.floating], J: NDArray[np.int64], y: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return A_J^T y for the columns J of a matrix whose columns are contiguous."""
-    from solvers._product_kernels import some_rows_times
+    from solvers.product_kernels import some_rows_times
 
     out = np.empty(len(J))
     some_rows_times(A.T, J, y, out)

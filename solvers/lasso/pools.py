@@ -73,7 +73,7 @@ def new_pool(A: Operator, J: NDArray[np.int64]) -> Pool:
     """Return the columns J of A in the form that suits A."""
     if A.has_sparse_columns:
         return SparsePool(A, J)
-    if type(A).gram is not Operator.gram:
+    if A.has_gram_formula:
         return GramPool(A, J)
     return ColumnPool(A, J)
 
@@ -155,7 +155,7 @@ class ColumnPool(ResidualPool):
         return np.arange(len(self.indices)) if self.copies else self.indices
 
     def extend(self, J: NDArray[np.int64]) -> None:
-        from solvers._kernels import squared_norms
+        from solvers.lasso._kernels import squared_norms
 
         n, total = len(self.indices), len(self.indices) + len(J)
         self.indices = np.concatenate([self.indices, J])
@@ -176,7 +176,7 @@ class ColumnPool(ResidualPool):
         target: float,
         positive: bool,
     ) -> float:
-        from solvers._kernels import dense_descent
+        from solvers.lasso._kernels import dense_descent
 
         return dense_descent(
             self.matrix,
@@ -256,7 +256,7 @@ class GramPool:
         target: float,
         positive: bool,
     ) -> None:
-        from solvers._kernels import gram_descent, gram_gap
+        from solvers.lasso._kernels import gram_descent, gram_gap
 
         n = len(x)
         q = c - self._gram_times(x)
@@ -315,7 +315,7 @@ class SparsePool(ResidualPool):
         target: float,
         positive: bool,
     ) -> float:
-        from solvers._kernels import sparse_descent
+        from solvers.lasso._kernels import sparse_descent
 
         return sparse_descent(
             self.matrix.data,
