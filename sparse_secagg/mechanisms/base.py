@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from solvers.parallel import for_each
-from sparse_secagg.round.clipping import ClippedRows, clip_factors
+from sparse_secagg.clipped_rows import ClippedRows, clip_factors
 from sparse_secagg.mechanisms.calibration import GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
@@ -331,7 +331,9 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
 
     # -- server -------------------------------------------------------------------------------
 
-    def decode(self, total: ArrayLike, n_survivors: int) -> NDArray[np.float64]:
+    def decode(
+        self, total: ArrayLike, n_survivors: int, rng: Randomness | None = None
+    ) -> NDArray[np.float64]:
         """Return the mean of the survivors' sketches from the sum of their messages modulo M.
 
         Parameters
@@ -340,6 +342,8 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
             Sum of the messages modulo M.
         n_survivors : int
             Messages in the sum.
+        rng : Randomness, optional
+            For mechanisms whose server adds the noise; not used by others.
         """
         p = self._calibrated()
         check_integer("n_survivors", n_survivors, 1)

@@ -1,6 +1,5 @@
-"""One private round: what it is (spec), what parties agree on (config), how it runs (run).
+"""One private round: what it is, the parts it works with, who says what to whom, what comes out.
 
-    clipping → sketching → config → parts → aggregate → run → spec
-
-Each module imports only those before it; adaptive_clip, feedback and diagnostics stand beside.
+``spec`` says what a round is; ``config`` is what its parties exchange; ``parts`` are encoder and
+mechanism at work; ``run`` plays all parties in one process and returns an ``aggregate``.
 """

@@ -1,156 +1,149 @@
-"""Rows within a clip, without a copy of them: clipped row i is ``factors[i] · rows[i]``.
+"""Adaptive clipping: follow a quantile of the clients' norms, privately.
 
-One pass over the data measures the norms. What clipping and weights do to a row is a number, and a
-linear encoder can apply it to the short sketch in place of the long row. Only a batch in which a
-row is not finite, or so long or short that its squares leave the range of doubles, is copied.
+Each round every client says by one bit whether its norm is within the clip C. From b̃, the noisy
+share that is, the clip moves geometrically, C ← C·exp(−η·(b̃ − q)), towards the quantile q. The
+bits, centred to ±½, go through a mechanism of their own, whose cost is added to the round's. A
+client whose vector is zero says nothing, so that zeroing a client out moves the sum by ½ at most.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
 
-from solvers.parallel import for_each
+from sparse_secagg.mechanisms import DiscreteGaussian
+from sparse_secagg.mechanisms.randomness import Randomness
+from sparse_secagg.privacy.curves import DEFAULT_ORDERS
 
-__all__ = ["ClippedRows", "as_rows", "clip_factors"]
+__all__ = ["AdaptiveClip"]
 
-#: Squared norms that doubles hold without losing digits.
-_SMALLEST, _LARGEST = 1e-280, 1e300
-#: Values that keep one thread busy for a moment.
-_VALUES = 1 << 16
-
-
-@dataclass(frozen=True)
-class ClippedRows:
-    """Rows of a batch and what clipping makes of them.
-
-    Attributes
-    ----------
-    rows : ndarray or csr_array of shape (n, d)
-        The rows. Those with NaN or Inf are zero.
-    weights : ndarray of shape (n,)
-        What a row is multiplied with before it is clipped.
-    factors : ndarray of shape (n,)
-        The same, and its clipping: ``factors[:, None] * rows`` is within the clip.
-    norms : ndarray of shape (n,)
-        Norms of the weighted rows before clipping.
-    nonfinite, clipped : ndarray of bool, shape (n,)
-        Rows with NaN or Inf, and rows that were too long.
-    """
-
-    rows: Any
-    weights: NDArray[np.float64]
-    factors: NDArray[np.float64]
-    norms: NDArray[np.float64]
-    nonfinite: NDArray[np.bool_]
-    clipped: NDArray[np.bool_]
-
-    def without(self, excluded: NDArray[np.bool_]) -> ClippedRows:
-        """Return the same with further rows counted as zero."""
-        kept = ~excluded
-        return replace(
-            self,
-            weights=self.weights * kept,
-            factors=self.factors * kept,
-            norms=self.norms * kept,
-            clipped=self.clipped & kept,
-        )
-
-    def add_to(self, total: NDArray[np.float64], clipped_total: NDArray[np.float64]) -> None:
-        """Add the sums of the rows before and after clipping to two totals of length d."""
-        from sparse_secagg.round._row_kernels import add_rows, add_sparse_rows
-
-        X, before, after = self.rows, self.weights, self.factors
-        if sp.issparse(X):
-            add_sparse_rows(X.data, X.indices, X.indptr, before, after, total, clipped_total)
-            return
-        d, step = X.shape[1], max(1, _VALUES // len(X))
-        for_each(
-            lambda k: add_rows(
-                X, before, after, k * step, min((k + 1) * step, d), total, clipped_total
-            ),
-            -(-d // step),
-        )
+_N_BITS = 32  # one coordinate: bits cost nothing beside a sketch
 
 
-def as_rows(X: Any) -> Any:
-    """Return X in one of the forms that kernels read: C-ordered floats, or canonical CSR."""
-    if not sp.issparse(X):
-        dtype = np.float32 if X.dtype == np.float32 else np.float64
-        return np.ascontiguousarray(X, dtype=dtype)
-    X = sp.csr_array(X)
-    if not X.has_canonical_format:
-        X = X.copy()  # the caller's matrix stays as it is
-        X.sum_duplicates()
-    values = X.data.astype(np.float64, copy=False)
-    return sp.csr_array((values, X.indices, X.indptr), shape=X.shape, copy=False)
-
-
-def clip_factors(
-    rows: Any, clip_norm: float, weights: NDArray[np.float64] | None = None
-) -> ClippedRows:
-    """Measure rows, as :func:`as_rows` returns them, against ``clip_norm``.
+class AdaptiveClip(BaseEstimator):
+    """A clipping norm that follows a quantile of the clients' norms.
 
     Parameters
     ----------
-    rows : ndarray or csr_array of shape (n, d)
-        The rows.
-    clip_norm : float
-        The largest norm of a weighted row.
-    weights : ndarray of shape (n,), optional
-        Factors at least 0 that come before the clip.
+    initial : float, default=0.1
+        Where the clip starts.
+    quantile : float, default=0.5
+        Share q of clients whose norm should be within the clip.
+    learning_rate : float, default=0.2
+        η of the geometric update.
+    noise_multiplier : float or "auto", default="auto"
+        Noise on the count of bits, over its sensitivity; "auto" is n/10 for n clients, at least 1,
+        so that the noise is a twentieth of the count and costs little beside the round.
+
+    Attributes
+    ----------
+    clip_norm_ : float
+        The clip to use in the next round.
+    rdp_ : ndarray
+        Rényi curve of the last update at ``accounting.DEFAULT_ORDERS``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> clip = AdaptiveClip(initial=0.1)
+    >>> norms = np.full(100, 2.0)
+    >>> for _ in range(100):
+    ...     clip = clip.update(norms)
+    >>> 1.5 < clip.clip_norm_ < 2.6
+    True
     """
-    n = rows.shape[0]
-    weights = np.ones(n) if weights is None else weights
-    squares = _square_sums(rows)
-    usual = (squares == 0) | ((squares > _SMALLEST) & (squares < _LARGEST))
-    nonfinite = np.zeros(n, dtype=bool)
-    if not usual.all():
-        rows, scales, nonfinite = _tamed(rows, ~usual)
-        squares, weights = _square_sums(rows), weights * scales
-    lengths = np.sqrt(squares)
-    with np.errstate(over="ignore"):
-        norms = weights * lengths
-    clipped = norms > clip_norm
-    factors = np.where(clipped, clip_norm / np.where(clipped, lengths, 1.0), weights)
-    return ClippedRows(rows, weights, factors, norms, nonfinite, clipped)
 
+    clip_norm_: float
+    rdp_: NDArray[np.float64]
 
-def _square_sums(rows: Any) -> NDArray[np.float64]:
-    from sparse_secagg.round._row_kernels import sparse_square_sums, square_sums
+    def __init__(
+        self,
+        initial: float = 0.1,
+        *,
+        quantile: float = 0.5,
+        learning_rate: float = 0.2,
+        noise_multiplier: float | str = "auto",
+    ) -> None:
+        self.initial = initial
+        self.quantile = quantile
+        self.learning_rate = learning_rate
+        self.noise_multiplier = noise_multiplier
 
-    n, d = rows.shape
-    out = np.empty(n)
-    if sp.issparse(rows):
-        sparse_square_sums(rows.data, rows.indptr, out)
-    else:
-        step = max(1, _VALUES // d)
-        for_each(lambda k: square_sums(rows, k * step, min((k + 1) * step, n), out), -(-n // step))
-    return out
+    @property
+    def current(self) -> float:
+        """The clip to use now."""
+        self._check()
+        return float(getattr(self, "clip_norm_", self.initial))
 
+    def mechanism(
+        self, n_clients: int, *, adjacency: str = "zero_out", colluders: int = 0
+    ) -> DiscreteGaussian:
+        """Return the calibrated mechanism that counts the bits of ``n_clients`` clients."""
+        self._check()
+        z = self.noise_multiplier
+        mechanism = DiscreteGaussian(
+            noise_multiplier=max(1.0, n_clients / 10) if z == "auto" else float(z),
+            clip_norm=0.5,
+            n_bits=_N_BITS,
+            adjacency=adjacency,
+            colluders=colluders,
+            # one number needs no flattening: a fixed public rotation keeps simulations repeatable
+            random_state=0,
+        )
+        mechanism.calibrate(n_clients, 1)
+        return mechanism
 
-def _tamed(
-    rows: Any, unusual: NDArray[np.bool_]
-) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_]]:
-    """Return a copy with bad rows zeroed and rows out of range divided by their largest entry.
+    def update(
+        self,
+        norms: ArrayLike,
+        rng: Randomness | None = None,
+        *,
+        adjacency: str = "zero_out",
+        colluders: int = 0,
+    ) -> Self:
+        """Move the clip after a round.
 
-    Returns
-    -------
-    rows, the divisors, and which rows had NaN or Inf
-    """
-    rows = rows.copy()
-    scales, nonfinite = np.ones(rows.shape[0]), np.zeros(rows.shape[0], dtype=bool)
-    for i in np.flatnonzero(unusual):
-        row = rows.data[rows.indptr[i] : rows.indptr[i + 1]] if sp.issparse(rows) else rows[i]
-        largest = np.abs(row).max()
-        if np.isfinite(largest):
-            row /= largest
-            scales[i] = largest
-        else:
-            row[:] = 0
-            nonfinite[i] = True
-    return rows, scales, nonfinite
+        Parameters
+        ----------
+        norms : array-like of shape (n,)
+            The clients' norms before clipping. Only one bit of each is used, and only in a noisy
+            sum.
+        rng : Randomness, optional
+            Private randomness; the operating system's by default.
+        adjacency : {"zero_out", "replace_one"}
+            What neighbouring data sets differ by, for ``rdp_``.
+        colluders : int
+            Clients whose share of the noise does not count.
+        """
+        clip = self.current
+        norms = np.asarray(norms, dtype=np.float64)
+        if norms.ndim != 1 or norms.size == 0:
+            raise ValueError(f"norms has shape {norms.shape}; pass one norm a client.")
+        n = len(norms)
+        bits = np.where(norms <= clip, 0.5, -0.5)
+        bits[norms == 0] = 0.0
+        mechanism = self.mechanism(n, adjacency=adjacency, colluders=colluders)
+        messages = mechanism.encode(bits[:, None], rng)
+        total = messages.sum(axis=0) % np.uint64(mechanism.parameters_.modulus)
+        share = 0.5 + mechanism.decode(total, n)[0]
+        # the share is a probability; outside only noise is left to follow
+        share = min(max(share, 0.0), 1.0)
+        self.clip_norm_ = clip * math.exp(-self.learning_rate * (share - self.quantile))
+        self.rdp_ = mechanism.rdp(DEFAULT_ORDERS)
+        return self
+
+    def _check(self) -> None:
+        for name, value, limit in [
+            ("initial", self.initial, math.inf),
+            ("quantile", self.quantile, 1.0),
+            ("learning_rate", self.learning_rate, math.inf),
+        ]:
+            if not 0 < value < limit:
+                raise ValueError(f"{name}={value} must lie strictly between 0 and {limit:g}.")
+        z: Any = self.noise_multiplier
+        if z != "auto" and not (isinstance(z, int | float) and 0 < z < math.inf):
+            raise ValueError(f"noise_multiplier={z!r} must be 'auto' or a positive number.")

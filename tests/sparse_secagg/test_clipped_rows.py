@@ -13,7 +13,7 @@ from sparse_secagg import (
     IdentityEncoder,
     RoundConfig,
 )
-from sparse_secagg.round.clipping import as_rows, clip_factors
+from sparse_secagg.clipped_rows import as_rows, clip_factors
 from sparse_secagg.mechanisms import SimulationRandomness
 from sparse_secagg.mechanisms.rotation import Rotation
 from sparse_secagg.rounds import Round
