@@ -95,8 +95,8 @@ def p_values(
     )
     z = np.where((estimate == 0) & (std_err == 0), 0.0, z)
     if alternative == "two-sided":
-        return np.minimum(2 * stats.norm.sf(np.abs(z)), 1.0)
-    return stats.norm.sf(z if alternative == "greater" else -z)
+        return np.asarray(np.minimum(2 * stats.norm.sf(np.abs(z)), 1.0))
+    return np.asarray(stats.norm.sf(z if alternative == "greater" else -z))
 
 
 def discoveries(
@@ -196,7 +196,7 @@ def _outlier_factor(n_measurements: int | None) -> float:
         return 1.0
     if not n_measurements >= 1:
         raise ValueError(f"n_measurements={n_measurements!r} must be an integer >= 1.")
-    return 1.0 + _OUTLIERS / float(n_measurements) ** 0.5
+    return float(1.0 + _OUTLIERS / float(n_measurements) ** 0.5)
 
 
 def _check_level(name: str, level: float) -> float:

@@ -69,7 +69,7 @@ def effective_noise(
 
 
 def measured_spread(
-    correlation: NDArray,
+    correlation: NDArray[np.floating],
     z: NDArray[np.float64],
     z_before: NDArray[np.float64],
     used: float,
@@ -185,7 +185,7 @@ def _resampled(y: NDArray[np.float64], t: int) -> NDArray[np.float64]:
     """Draw row estimates of zero entries: measurements at random with random signs."""
     rng = np.random.default_rng(0)
     picked = rng.integers(0, len(y), (t, _RESAMPLED))
-    return y[picked] * rng.choice([-1.0, 1.0], picked.shape) * math.sqrt(t)
+    return np.asarray(y[picked] * rng.choice([-1.0, 1.0], picked.shape) * math.sqrt(t))
 
 
 def _factor(errors: NDArray[np.float64], tails: Sequence[float]) -> float:

@@ -89,7 +89,10 @@ def risk(p: NDArray[np.floating], tau: float, denoised: Denoised) -> float:
 
 
 def _tabulated(
-    p: NDArray[np.floating], tau: float, positive_side: NDArray, negative_side: NDArray
+    p: NDArray[np.floating],
+    tau: float,
+    positive_side: NDArray[np.floating],
+    negative_side: NDArray[np.floating],
 ) -> Denoised:
     """Apply a scalar function given at the nodes, as f(u) and −f(−u)."""
     from solvers.amp import _kernels as kernels
@@ -102,7 +105,9 @@ def _tabulated(
     return Denoised(estimate, float(divergence))
 
 
-def nodes_and_counts(p: NDArray[np.floating], tau: float) -> tuple[NDArray, NDArray]:
+def nodes_and_counts(
+    p: NDArray[np.floating], tau: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the nodes and how many |p|/τ lie at each; row 0 for p ≥ 0, row 1 for p < 0."""
     from solvers.amp import _kernels as kernels
 
@@ -205,9 +210,11 @@ class Scales:
         """Return counts (…, 2, nodes) as one row over the nodes of this mixture."""
         if self.positive:
             return counts.reshape(*counts.shape[:-2], -1)
-        return counts.sum(axis=-2)
+        return np.asarray(counts.sum(axis=-2))
 
-    def two_sides(self, f: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+    def two_sides(
+        self, f: NDArray[np.float64]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Return a function at the nodes as f(u) and −f(−u), u ≥ 0."""
         if not self.positive:
             return f, f
@@ -242,7 +249,7 @@ class Scales:
         return weights, float(number @ (np.log(np.maximum(mixture, _TINY)) + top))
 
 
-def scales_of(grid: NDArray, counts: NDArray, positive: bool) -> Scales:
+def scales_of(grid: NDArray[np.float64], counts: NDArray[np.float64], positive: bool) -> Scales:
     """Return the scales that pseudo-data with these counts can tell apart.
 
     In units of τ²: zero, then from the largest square of p down to what is not noise.
@@ -272,14 +279,18 @@ def weighed(found: Denoised, tau: float, evidence: float) -> Denoised:
     return Denoised(estimate, weight * (found.divergence + slope))
 
 
-def _gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
+def _gaussian(
+    u: NDArray[np.float64], variances: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the log-densities of u = x + g under x ~ N(0, v), and E(x | u, v)."""
     total = 1.0 + variances
     log_density = -0.5 * (u**2)[:, None] / total - 0.5 * np.log(total)
     return log_density, u[:, None] * (variances / total)
 
 
-def _half_gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
+def _half_gaussian(
+    u: NDArray[np.float64], variances: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Do the same for x = |N(0, v)|; the posterior is N(uv/(1 + v), v/(1 + v)) on x ≥ 0."""
     total = 1.0 + variances
     std = np.sqrt(variances / total)
@@ -293,8 +304,10 @@ def _half_gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _learn_weights(
-    number: NDArray, log_densities: NDArray, tolerance: float = _WEIGHT_TOLERANCE
-) -> NDArray:
+    number: NDArray[np.float64],
+    log_densities: NDArray[np.float64],
+    tolerance: float = _WEIGHT_TOLERANCE,
+) -> NDArray[np.float64]:
     """Maximise Σ number·log(densities @ w) over the simplex: a concave problem.
 
     A few sweeps of expectation-maximisation, w ← w·densitiesᵀ(share/(densities @ w)), then
@@ -320,10 +333,10 @@ def _learn_weights(
         if pull.max() <= 1.0 + tolerance:
             break
         w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
-    return w / w.sum()
+    return np.asarray(w / w.sum())
 
 
-def learn_group_weights(log_densities: NDArray) -> tuple[NDArray[np.float64], float]:
+def learn_group_weights(log_densities: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     """Learn how common each scale is among groups; return its posterior in each, and the evidence.
 
     ``log_densities`` (groups, scales) are relative to the first scale, which is zero.
@@ -335,7 +348,12 @@ def learn_group_weights(log_densities: NDArray) -> tuple[NDArray[np.float64], fl
     return np.exp(log_posterior - log_mixture[:, None]), float(log_mixture.sum())
 
 
-def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) -> NDArray:
+def _newton_target(
+    w: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    share: NDArray[np.float64],
+    pull: NDArray[np.float64],
+) -> NDArray[np.float64]:
     """Minimise the quadratic model of Σ w − Σ share·log(densities @ w) over w ≥ 0."""
     hessian = (ratio * share[:, None]).T @ ratio
     diagonal = np.diag_indices(len(w))
@@ -346,13 +364,18 @@ def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) ->
         hessian[diagonal] += 1e-12 * np.trace(hessian)
         factor = np.linalg.cholesky(hessian).T
     goal = np.linalg.solve(factor.T, hessian @ w + pull - 1.0)
-    return scipy.optimize.nnls(factor, goal, maxiter=30 * len(w))[0]
+    return np.asarray(scipy.optimize.nnls(factor, goal, maxiter=30 * len(w))[0])
 
 
-def _line_search(w: NDArray, target: NDArray, densities: NDArray, share: NDArray) -> NDArray:
+def _line_search(
+    w: NDArray[np.float64],
+    target: NDArray[np.float64],
+    densities: NDArray[np.float64],
+    share: NDArray[np.float64],
+) -> NDArray[np.float64]:
     """Return the first of target, halfway, … that does not lower the likelihood."""
 
-    def value(v: NDArray) -> float:
+    def value(v: NDArray[np.float64]) -> float:
         return float(v.sum() - share @ np.log(np.maximum(densities @ v, _TINY)))
 
     start, step = value(w), 1.0
@@ -401,7 +424,7 @@ class LowRank:
             divergence += found.divergence
         return Denoised(estimate, divergence)
 
-    def _all_shapes(self, p: NDArray) -> list[tuple[int, ...]]:
+    def _all_shapes(self, p: NDArray[np.floating]) -> list[tuple[int, ...]]:
         rest = len(p) - sum(math.prod(shape) for shape in self.shapes)
         return [*self.shapes, (rest,)] if rest else list(self.shapes)
 
@@ -424,11 +447,11 @@ class LowRank:
         rank = min(self.max_rank, *matrix.shape)
         U, s, Vt = randomized_svd(matrix, rank, n_iter=2, random_state=self.seed)
         shrunk, _ = _optimal_shrinkage(s, matrix.shape, tau)
-        return ((U * shrunk) @ Vt).astype(matrix.dtype, copy=False)
+        return np.asarray(((U * shrunk) @ Vt).astype(matrix.dtype, copy=False))
 
 
 def _optimal_shrinkage(
-    s: NDArray, shape: tuple[int, ...], tau: float
+    s: NDArray[np.floating], shape: tuple[int, ...], tau: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the shrunk singular values and the derivative of the shrinkage."""
     long, short = max(shape), min(shape)
@@ -627,5 +650,7 @@ def get(name: str | Denoiser, shapes: Sequence[tuple[int, ...]] | None = None) -
             "shapes=[(784, 128), (128,)]."
         )
     if name in ("low_rank", "auto") and shapes:
-        return _BY_NAME[name](tuple(tuple(shape) for shape in shapes))
-    return _BY_NAME[name]()
+        made: Denoiser = _BY_NAME[name](tuple(tuple(shape) for shape in shapes))
+    else:
+        made = _BY_NAME[name]()
+    return made

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from solvers.amp import denoisers
 from solvers.amp.ensemble import Ensemble
+from solvers.amp.priors import refined
 from solvers.base import Solution, Solver, check_positive
 from solvers.lasso.problem import alpha_from_noise
 from solvers.lasso.working_set import WorkingSet
@@ -210,9 +211,7 @@ class AMP(Solver):
         check_positive("tol", self.tol)
         if not (isinstance(self.max_iter, int | np.integer) and self.max_iter > 0):
             raise ValueError(f"max_iter={self.max_iter!r} must be an integer > 0.")
-        denoiser = denoisers.get(self.denoiser, self.shapes)
-        if self.prior is not None:
-            denoiser = _refined(denoiser, self.prior)
+        denoiser = refined(denoisers.get(self.denoiser, self.shapes), self.prior)
         ensembles = [Ensemble.of(A, self.seed) for A in operators]
         dtype = np.result_type(np.float32, *[A.dtype for A in operators])
         if not all(ensemble.isotropic for ensemble in ensembles):
@@ -278,15 +277,6 @@ class AMP(Solver):
         )
 
 
-def _refined(denoiser: denoisers.Denoiser, prior: Any) -> denoisers.Denoiser:
-    if not hasattr(prior, "refine"):
-        raise ValueError(
-            f"prior={prior!r} has no method refine(denoiser); pass one of solvers.priors, or an "
-            "object that has it."
-        )
-    return prior.refine(denoiser)
-
-
 # --- one right-hand side ----------------------------------------------------------------
 
 
@@ -308,21 +298,23 @@ class _Block:
         self.row_share = ensemble.row_share
         self.used = 0.0  # s/m
         self.z = self.proposed = self.y
-        self.p: NDArray | None = None
+        self.p: NDArray[np.floating] | None = None
         self.tau = math.inf
         self.damping = 1.0
         self._spread = 1.0
 
     # --- products, in units of the columns
 
-    def times(self, A: Operator, vectors: list[NDArray]) -> list[NDArray]:
+    def times(self, A: Operator, vectors: list[NDArray[np.floating]]) -> list[NDArray[np.floating]]:
         """Return A x for each x."""
         if self.columns is not None:
             vectors = [x / self.columns for x in vectors]
         products = [A.matvec(vectors[0])] if len(vectors) == 1 else A.matmat(_stack(vectors)).T
         return [self._in_unit(product) for product in products]
 
-    def transposed(self, A: Operator, residuals: list[NDArray[np.float64]]) -> list[NDArray]:
+    def transposed(
+        self, A: Operator, residuals: list[NDArray[np.float64]]
+    ) -> list[NDArray[np.floating]]:
         """Return Aᵀ z for each z."""
         vectors = [z.astype(A.dtype, copy=False) for z in residuals]
         products = [A.rmatvec(vectors[0])] if len(vectors) == 1 else A.rmatmat(_stack(vectors)).T
@@ -330,10 +322,10 @@ class _Block:
             return [product / self.columns for product in products]
         return [self._in_unit(product) for product in products]
 
-    def _in_unit(self, product: NDArray) -> NDArray:
+    def _in_unit(self, product: NDArray[np.floating]) -> NDArray[np.floating]:
         return product if self.unit == 1.0 else product / self.unit
 
-    def in_units(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_units(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return x in the units of the pseudo-data."""
         return x if self.columns is None else x * self.columns
 
@@ -359,7 +351,7 @@ class _Block:
         # x is p with weight s/D, and else an estimate whose error is independent of that of p
         return (1.0 - overlap) ** 2 * excess + overlap * self.used * self.m * self.tau**2
 
-    def advance(self, x: NDArray, correlation: NDArray) -> None:
+    def advance(self, x: NDArray[np.floating], correlation: NDArray[np.floating]) -> None:
         """Given Aᵀ z of the proposed residual, mix it with the last one for the least τ."""
         p = self._pseudo_data_of(x, correlation.astype(x.dtype, copy=False))
         if not self.row_share:  # orthogonal rows leave no room for another spread
@@ -389,7 +381,9 @@ class _Block:
         """Whether the residual is no larger than the noise that went in, so that τ is that."""
         return self.noise_std is not None and self.tau <= self.noise_std
 
-    def _pseudo_data_of(self, x: NDArray, correlation: NDArray) -> NDArray:
+    def _pseudo_data_of(
+        self, x: NDArray[np.floating], correlation: NDArray[np.floating]
+    ) -> NDArray[np.floating]:
         overlap = x.dtype.type(self.used * self.row_share)
         if self.p is None:
             return x + (1 - overlap) * correlation
@@ -397,7 +391,7 @@ class _Block:
             return x + correlation
         if overlap > 1 - _LEAST_LEFT:  # all of S, and all of x used: the pseudo-data are y itself
             return self.p
-        return (x - overlap * self.p) / (1 - overlap) + correlation
+        return np.asarray((x - overlap * self.p) / (1 - overlap) + correlation)
 
     def _effective_noise(self) -> float:
         mean_square = self._spread * float(self.z @ self.z) / self.m
@@ -410,7 +404,11 @@ class _Chain:
     """The iterates for one right-hand side: sketches of the same x, and one denoiser."""
 
     def __init__(
-        self, blocks: list[_Block], denoiser: denoisers.Denoiser, tol: float, zero: NDArray
+        self,
+        blocks: list[_Block],
+        denoiser: denoisers.Denoiser,
+        tol: float,
+        zero: NDArray[np.floating],
     ) -> None:
         self.blocks, self.denoiser, self.tol = blocks, denoiser, tol
         self.d = len(zero)
@@ -422,7 +420,7 @@ class _Chain:
         self.n_iter = 0
         self.done = False
 
-    def start(self, x: NDArray, used: float = 0.0) -> None:
+    def start(self, x: NDArray[np.floating], used: float = 0.0) -> None:
         """Begin at x in place of zero.
 
         ``used`` is the share s/m of a method that made x of the first sketch.
@@ -444,7 +442,7 @@ class _Chain:
         self.done = self.change <= self.tol or settled
         return self.done
 
-    def advance(self, correlations: Sequence[NDArray]) -> None:
+    def advance(self, correlations: Sequence[NDArray[np.floating]]) -> None:
         """Given Aᵀ z of each sketch, mix, weigh and denoise the pseudo-data."""
         for block, correlation in zip(self.blocks, correlations):
             block.advance(self.x, correlation)
@@ -468,7 +466,7 @@ class _Chain:
 
     # --- what is known in the end
 
-    def estimate(self) -> NDArray:
+    def estimate(self) -> NDArray[np.floating]:
         """Return x, or zero where the residual says that zero is nearer to the truth."""
         square = sum(float(block.proposed @ block.proposed) for block in self.blocks)
         zero = sum(float(block.y @ block.y) for block in self.blocks)
@@ -566,7 +564,9 @@ def _least_square(z: NDArray[np.float64], new: NDArray[np.float64]) -> float:
     return min(max(-float(z @ step) / square, _LEAST_DAMPING), 1.0)
 
 
-def _mixture(weights: Sequence[float] | NDArray, vectors: list[NDArray]) -> NDArray:
+def _mixture(
+    weights: Sequence[float] | NDArray[np.floating], vectors: list[NDArray[np.floating]]
+) -> NDArray[np.floating]:
     """Return Σ weights·vectors, in the type of the vectors."""
     if len(vectors) == 1:
         return vectors[0]
@@ -576,7 +576,7 @@ def _mixture(weights: Sequence[float] | NDArray, vectors: list[NDArray]) -> NDAr
     return mixed
 
 
-def _stack(vectors: list[NDArray]) -> NDArray:
+def _stack(vectors: list[NDArray[np.floating]]) -> NDArray[np.floating]:
     return np.stack(vectors, axis=1)
 
 
@@ -585,7 +585,7 @@ def _stack(vectors: list[NDArray]) -> NDArray:
 
 def _lasso_start(
     A: Operator, y: NDArray[np.float64], ensemble: Ensemble, n_solves: int = 5
-) -> tuple[NDArray, float]:
+) -> tuple[NDArray[np.floating], float]:
     """Return a Lasso estimate and its s/m, with the penalty of its own effective noise.
 
     That penalty keeps out what does not stand out of the effective noise, so the support stays

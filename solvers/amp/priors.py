@@ -33,7 +33,7 @@ from solvers.amp.denoisers import (
     weighed,
 )
 
-__all__ = ["Groups", "Previous", "Prior", "Scores"]
+__all__ = ["Groups", "Previous", "Prior", "Scores", "refined"]
 
 #: Entries in the first group of best scores; each group after it is twice as large.
 _FIRST_GROUP = 16
@@ -56,6 +56,18 @@ class Prior(Protocol):
     def refine(self, denoiser: Denoiser) -> Denoiser:
         """Return a denoiser that does what this one does, and uses what is known of x."""
         ...
+
+
+def refined(denoiser: Denoiser, prior: Prior | None) -> Denoiser:
+    """Return the denoiser that uses a prior; without one, the denoiser as it is."""
+    if prior is None:
+        return denoiser
+    if not isinstance(prior, Prior):
+        raise ValueError(
+            f"prior={prior!r} has no method refine(denoiser); pass one of solvers.priors, or an "
+            "object that has it."
+        )
+    return prior.refine(denoiser)
 
 
 def _sparse(denoiser: Denoiser, prior: str) -> Sparse:
