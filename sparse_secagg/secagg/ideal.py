@@ -107,7 +107,7 @@ class IdealSecAgg(SecureAggregation):
         included = np.ones(n, dtype=bool)
         included[[*leaves.advertise, *leaves.share, *leaves.mask, *faults]] = False
         to_the_end = included.copy()
-        to_the_end[list(leaves.unmask)] = False
+        to_the_end[[*leaves.unmask, *leaves.confirm]] = False
         if to_the_end.sum() < threshold:
             raise BelowThresholdError(
                 f"{to_the_end.sum()} clients stayed to the end, fewer than the threshold of "
