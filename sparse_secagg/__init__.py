@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sparse_secagg.siblings import check_siblings
+
 if TYPE_CHECKING:
     from sparse_secagg.encoders import (
         BlockEncoder,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
 
 __version__ = "0.1.0"
+
+check_siblings(__file__, "solvers", "experiments")
 
 _HOME = {
     "BlockEncoder": "encoders",

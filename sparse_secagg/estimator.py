@@ -106,7 +106,7 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
     >>> round = SparseSecAgg(epsilon=4.0, decoder="working_set").fit(X)
     >>> np.flatnonzero(round.mean_ > 0.2).tolist()
     [0, 1, 2, 3, 4]
-    >>> round.bits_per_parameter_ < 1.6
+    >>> round.bits_per_parameter_ <= 1.6
     True
     """
 

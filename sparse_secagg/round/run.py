@@ -29,7 +29,7 @@ from sparse_secagg.round.clipping import AdaptiveClip
 from sparse_secagg.round.diagnostics import Witness
 from sparse_secagg.round.feedback import ThresholdFeedback
 from sparse_secagg.round.parts import Round
-from sparse_secagg.secagg.contract import SecureAggregation
+from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.result import AggregationResult
 
 __all__ = ["Account", "PrivateRound", "continued", "open_ledger"]
@@ -102,7 +102,7 @@ class PrivateRound:
             dropouts=dropouts,
             context=self.parts.config.to_json().encode(),
         )
-        account.open(adding.n_certain)
+        account.open(adding)
         norms = []
         step = self._rows_at_once(X)
         for start in range(0, X.shape[0], step):
@@ -199,12 +199,15 @@ class Account:
         self._ledger, self._parts, self._clip, self._sampling = ledger, parts, clip, sampling
         self._number: int | None = None
 
-    def open(self, n_certain: int) -> None:
-        """Charge the round for the survivors that are certain, or that it insists on."""
-        least = self._parts.config.min_survivors
-        if least is not None and n_certain < self._parts.mechanism.parameters_.min_survivors:
-            n_certain = least
-        self.privacy = self._cost(n_certain)
+    def open(self, adding: Aggregation) -> None:
+        """Charge the round for the survivors that are certain, or that it insists on.
+
+        A sum that cannot come to be is refused, and costs nothing.
+        """
+        certain, least = adding.n_certain, self._parts.config.min_survivors
+        if least is not None and (adding.n_possible is None or adding.n_possible >= least):
+            certain = max(certain, least)
+        self.privacy = self._cost(certain)
         if self._ledger is not None:
             self._number = self._ledger.charge(self.privacy)
 
