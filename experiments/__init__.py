@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import sparse_secagg
 
 if TYPE_CHECKING:
     from experiments.recordings.recording import Recording
     from experiments.sweeps.grid import Grid, run_sweep
     from experiments.training.config import TrainingConfig
     from experiments.training.loop import run_training
+
+if Path(sparse_secagg.__file__).resolve().parents[1] != Path(__file__).resolve().parents[1]:
+    raise ImportError(
+        f"{Path(sparse_secagg.__file__).parent} is in the way: not the sparse_secagg that was "
+        "installed with experiments. Rename that folder, or start Python from another one."
+    )
 
 #: Public names and where they are; imported when asked for, since each needs little of the rest.
 _HOME = {

@@ -7,7 +7,8 @@ through :func:`as_operator`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +17,15 @@ from scipy.sparse.linalg import LinearOperator
 
 from solvers.products import is_contiguous, products, products_and_squares, products_with
 
-__all__ = ["DenseOperator", "Operator", "RowSubset", "SparseOperator", "as_operator"]
+__all__ = [
+    "DenseOperator",
+    "DiagonalBlock",
+    "Operator",
+    "RowSubset",
+    "SparseOperator",
+    "as_operator",
+    "blocks_of",
+]
 
 #: Columns materialised at once when an operator offers products only.
 _BLOCK = 256
@@ -34,6 +43,14 @@ _CAPABILITIES = {
     "gram": "has_gram_formula",
     "column_norms": "has_column_norms",
 }
+
+
+class DiagonalBlock(NamedTuple):
+    """One of the matrices that a block-diagonal operator is made of, and where it stands."""
+
+    features: slice
+    components: slice
+    operator: Operator
 
 
 class Operator(LinearOperator):
@@ -57,6 +74,9 @@ class Operator(LinearOperator):
     orthogonal_dimension : int or None
         D, where the rows are taken from a random orthogonal matrix of D ≥ d columns, up to a
         common factor. None where the entries are independent, or nothing is known.
+    diagonal_blocks : sequence of DiagonalBlock
+        Where the operator is block-diagonal (layers that are sketched one by one), its blocks,
+        which cover rows and columns in order; else empty.
     """
 
     has_sparse_columns: bool = False
@@ -64,6 +84,7 @@ class Operator(LinearOperator):
     has_gram_formula: bool = False
     has_column_norms: bool = False
     orthogonal_dimension: int | None = None
+    diagonal_blocks: Sequence[DiagonalBlock] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -153,6 +174,12 @@ class Operator(LinearOperator):
                 f"but the operator has columns 0 to {d - 1}."
             )
         return J.astype(np.int64, copy=False)
+
+
+def blocks_of(A: Operator) -> Sequence[DiagonalBlock]:
+    """Return the diagonal blocks of A; where it has none, A itself as the only one."""
+    m, d = A.shape
+    return A.diagonal_blocks or [DiagonalBlock(slice(0, d), slice(0, m), A)]
 
 
 class DenseOperator(Operator):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sparse_secagg.siblings import check_siblings
+
 if TYPE_CHECKING:
-    from sparse_secagg.clipping import AdaptiveClip
     from sparse_secagg.encoders import (
         BlockEncoder,
         CountSketchEncoder,
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
         IdentityEncoder,
     )
     from sparse_secagg.estimator import SparseSecAgg
-    from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning, RefusedRoundError
-    from sparse_secagg.feedback import ThresholdFeedback
+    from sparse_secagg.exceptions import (
+        AggregateFileError,
+        InfeasibleError,
+        PrivacyWarning,
+        RefusedRoundError,
+    )
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
+<<<<<<< HEAD
     from sparse_secagg.rounds import (
         ClientPolicy,
         RoundConfig,
@@ -40,8 +46,20 @@ if TYPE_CHECKING:
     )
     from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
     from sparse_secagg.secagg.budget import Budget
+=======
+    from sparse_secagg.round.aggregate import Aggregate
+    from sparse_secagg.round.clipping import AdaptiveClip
+    from sparse_secagg.round.config import RoundConfig
+    from sparse_secagg.round.feedback import ThresholdFeedback
+    from sparse_secagg.round.messages import aggregate, client_encode, server_decode
+    from sparse_secagg.round.policy import ClientPolicy
+    from sparse_secagg.round.spec import RoundSpec
+    from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
+>>>>>>> main
 
 __version__ = "0.1.0"
+
+check_siblings(__file__, "solvers", "experiments")
 
 _HOME = {
     "BlockEncoder": "encoders",
@@ -57,6 +75,7 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
+<<<<<<< HEAD
     "AgentPolicy": "secagg.agent",
     "Budget": "secagg.budget",
     "ClientAgent": "secagg.agent",
@@ -66,19 +85,30 @@ _HOME = {
     "RoundDocument": "secagg",
     "ServerSession": "secagg",
     "ClientPolicy": "rounds",
+=======
+    "ClientPolicy": "round.policy",
+>>>>>>> main
     "RefusedRoundError": "exceptions",
-    "RoundConfig": "rounds",
-    "aggregate": "rounds",
-    "client_encode": "rounds",
-    "server_decode": "rounds",
-    "AdaptiveClip": "clipping",
+    "RoundConfig": "round.config",
+    "aggregate": "round.messages",
+    "client_encode": "round.messages",
+    "server_decode": "round.messages",
+    "AdaptiveClip": "round.clipping",
+    "Aggregate": "round.aggregate",
+    "AggregateFileError": "exceptions",
+    "RoundSpec": "round.spec",
     "SparseSecAgg": "estimator",
-    "ThresholdFeedback": "feedback",
+    "ThresholdFeedback": "round.feedback",
 }
 
 __all__ = [
     "AdaptiveClip",
+<<<<<<< HEAD
     "AgentPolicy",
+=======
+    "Aggregate",
+    "AggregateFileError",
+>>>>>>> main
     "BlockEncoder",
     "Budget",
     "CentralGaussian",
@@ -98,8 +128,12 @@ __all__ = [
     "RefusedRoundError",
     "Roster",
     "RoundConfig",
+<<<<<<< HEAD
     "RoundDocument",
     "ServerSession",
+=======
+    "RoundSpec",
+>>>>>>> main
     "Skellam",
     "SparseSecAgg",
     "ThresholdFeedback",

@@ -25,12 +25,19 @@ from numpy.typing import NDArray
 
 from solvers.amp import denoisers
 from solvers.amp.ensemble import Ensemble
+from solvers.amp.layers import restricted
 from solvers.amp.priors import refined
 from solvers.base import Solution, Solver, check_positive
 from solvers.lasso.problem import alpha_from_noise
 from solvers.lasso.working_set import WorkingSet
-from solvers.operators import Operator
-from solvers.standard_errors import effective_noise, few_rows_factor, measured_spread
+from solvers.operators import DiagonalBlock, Operator, blocks_of
+from solvers.standard_errors import (
+    effective_noise,
+    few_rows_factor,
+    in_blocks,
+    measured_spread,
+    notes,
+)
 
 __all__ = ["AMP", "AMPSolution", "effective_noise"]
 
@@ -124,7 +131,8 @@ class AMP(Solver):
     coef_ : ndarray of shape (d,)
     std_err_ : float, ndarray of shape (d,) or None
         With ``debias=True``, the standard error of each entry; one per entry where the
-        columns of A have norms of their own.
+        columns of A have norms of their own, or A is block-diagonal: each block (a layer that
+        is sketched by itself) is then a problem of its own.
     effective_noise_ : float
         Standard deviation τ of the error in each entry of the pseudo-data:
         τ² = noise_std² + (1/m − 1/D)·‖x − truth‖².
@@ -207,11 +215,40 @@ class AMP(Solver):
         noise_std: Sequence[float | None],
         x0: NDArray[np.float64] | None,
     ) -> list[AMPSolution]:
-        """Run one chain for each tuple of sketches; chains share the products with A."""
+        """Run one chain for each tuple of sketches; chains share the products with A.
+
+        The blocks of block-diagonal matrices are problems of their own, each with its own
+        effective noise.
+        """
         check_positive("tol", self.tol)
         if not (isinstance(self.max_iter, int | np.integer) and self.max_iter > 0):
             raise ValueError(f"max_iter={self.max_iter!r} must be an integer > 0.")
         denoiser = refined(denoisers.get(self.denoiser, self.shapes), self.prior)
+        if not any(A.diagonal_blocks for A in operators):
+            return self._solve_block(operators, sketches, noise_std, x0, denoiser)
+        d = operators[0].shape[1]
+        solved = []
+        for blocks in zip(*_matching_blocks(operators)):
+            columns = blocks[0].features
+            solved.append(
+                self._solve_block(
+                    [block.operator for block in blocks],
+                    [[y[b.components] for y, b in zip(ys, blocks)] for ys in sketches],
+                    noise_std,
+                    None if x0 is None else x0[columns],
+                    restricted(denoiser, columns, d),
+                )
+            )
+        return [_joined(parts) for parts in zip(*solved)]
+
+    def _solve_block(
+        self,
+        operators: Sequence[Operator],
+        sketches: Sequence[Sequence[NDArray[np.float64]]],
+        noise_std: Sequence[float | None],
+        x0: NDArray[np.float64] | None,
+        denoiser: denoisers.Denoiser,
+    ) -> list[AMPSolution]:
         ensembles = [Ensemble.of(A, self.seed) for A in operators]
         dtype = np.result_type(np.float32, *[A.dtype for A in operators])
         if not all(ensemble.isotropic for ensemble in ensembles):
@@ -275,6 +312,53 @@ class AMP(Solver):
             history=np.array([tau]),
             fallback="lasso",
         )
+
+
+# --- layers that are sketched one by one -------------------------------------------------
+
+
+def _matching_blocks(operators: Sequence[Operator]) -> list[Sequence[DiagonalBlock]]:
+    """Return the blocks of each operator, which must lie in the same columns."""
+    blocks = [blocks_of(A) for A in operators]
+    columns = [[block.features for block in each] for each in blocks]
+    if any(each != columns[0] for each in columns):
+        raise ValueError(
+            "the rounds have different layers, so that they cannot be decoded together; encode "
+            "them with the same layers, or decode them one by one."
+        )
+    return blocks
+
+
+def _joined(parts: Sequence[AMPSolution]) -> AMPSolution:
+    """Return the solutions of the blocks as one; its effective noise is a root mean square."""
+    widths = [len(part.coef) for part in parts]
+    errors = [part.predicted_error for part in parts]
+    contradictions = [part.message for part in parts if not part.converged]
+    histories = [part.history for part in parts]
+    longest = max(len(history) for history in histories)
+    padded = [np.pad(history, (0, longest - len(history)), "edge") for history in histories]
+    chosen = [list(part.choice.values()) for part in parts if part.choice]
+    choices = [kind for kinds in chosen for kind in kinds]
+    unbiased = all(part.std_err is not None for part in parts)
+    return AMPSolution(
+        coef=np.concatenate([part.coef for part in parts]),
+        n_iter=max(part.n_iter for part in parts),
+        noise_std=parts[0].noise_std,
+        converged=not contradictions,
+        message=contradictions[0] if contradictions else "",
+        effective_noise=_root_mean_square([part.effective_noise for part in parts], widths),
+        predicted_error=None if None in errors else sum(error or 0.0 for error in errors),
+        trusted=all(part.trusted for part in parts),
+        std_err=in_blocks([part.std_err for part in parts], widths) if unbiased else None,
+        std_err_note=notes([(None, part.std_err_note) for part in parts]),
+        history=np.array([_root_mean_square(list(each), widths) for each in zip(*padded)]),
+        choice={f"layer_{k}": kind for k, kind in enumerate(choices)} or None,
+        fallback=next((part.fallback for part in parts if part.fallback), None),
+    )
+
+
+def _root_mean_square(values: Sequence[float], widths: Sequence[int]) -> float:
+    return float(np.sqrt(np.average(np.square(values), weights=widths)))
 
 
 # --- one right-hand side ----------------------------------------------------------------

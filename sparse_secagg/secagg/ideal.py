@@ -125,7 +125,7 @@ class IdealAggregation(Aggregation):
         self._included, self._modulus, self._faults = included, modulus, faults
         self._total = np.zeros(length, dtype=np.uint64)
         self._added = 0
-        self.n_certain = int(included.sum())
+        self.n_certain = self.n_possible = int(included.sum())
         self.names: NDArray[Any] = np.arange(len(included))
 
     def add(self, messages: Any) -> None:

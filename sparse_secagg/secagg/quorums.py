@@ -94,8 +94,8 @@ def graph_parameters(
     Examples
     --------
     >>> from sparse_secagg.secagg.quorums import graph_parameters
-    >>> graph_parameters(100).neighbors is None
-    True
+    >>> graph_parameters(100).neighbors
+    28
     >>> p = graph_parameters(10_000)
     >>> p.neighbors < 400, p.log2_failure <= -40
     (True, True)

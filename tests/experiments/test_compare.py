@@ -249,6 +249,7 @@ class TestComparing:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)
             fitted = SparseSecAgg(
+                "count_sketch",
                 compression=5.0,
                 epsilon=50.0,
                 n_bits=result.n_bits[outcome.setting],
