@@ -27,6 +27,26 @@ if TYPE_CHECKING:
     )
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
+<<<<<<< HEAD
+    from sparse_secagg.rounds import (
+        ClientPolicy,
+        RoundConfig,
+        aggregate,
+        client_encode,
+        server_decode,
+    )
+    from sparse_secagg.secagg import (
+        ClientSession,
+        IdealSecAgg,
+        Identity,
+        MaskedSecAgg,
+        Roster,
+        RoundDocument,
+        ServerSession,
+    )
+    from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
+    from sparse_secagg.secagg.budget import Budget
+=======
     from sparse_secagg.round.aggregate import Aggregate
     from sparse_secagg.round.clipping import AdaptiveClip
     from sparse_secagg.round.config import RoundConfig
@@ -35,6 +55,7 @@ if TYPE_CHECKING:
     from sparse_secagg.round.policy import ClientPolicy
     from sparse_secagg.round.spec import RoundSpec
     from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
+>>>>>>> main
 
 __version__ = "0.1.0"
 
@@ -54,7 +75,19 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
+<<<<<<< HEAD
+    "AgentPolicy": "secagg.agent",
+    "Budget": "secagg.budget",
+    "ClientAgent": "secagg.agent",
+    "ClientSession": "secagg",
+    "Identity": "secagg",
+    "Roster": "secagg",
+    "RoundDocument": "secagg",
+    "ServerSession": "secagg",
+    "ClientPolicy": "rounds",
+=======
     "ClientPolicy": "round.policy",
+>>>>>>> main
     "RefusedRoundError": "exceptions",
     "RoundConfig": "round.config",
     "aggregate": "round.messages",
@@ -70,23 +103,37 @@ _HOME = {
 
 __all__ = [
     "AdaptiveClip",
+<<<<<<< HEAD
+    "AgentPolicy",
+=======
     "Aggregate",
     "AggregateFileError",
+>>>>>>> main
     "BlockEncoder",
+    "Budget",
     "CentralGaussian",
+    "ClientAgent",
     "ClientPolicy",
+    "ClientSession",
     "CountSketchEncoder",
     "DiscreteGaussian",
     "GaussianEncoder",
     "HadamardEncoder",
     "IdealSecAgg",
+    "Identity",
     "IdentityEncoder",
     "InfeasibleError",
     "MaskedSecAgg",
     "PrivacyWarning",
     "RefusedRoundError",
+    "Roster",
     "RoundConfig",
+<<<<<<< HEAD
+    "RoundDocument",
+    "ServerSession",
+=======
     "RoundSpec",
+>>>>>>> main
     "Skellam",
     "SparseSecAgg",
     "ThresholdFeedback",
