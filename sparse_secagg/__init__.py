@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     )
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
-<<<<<<< HEAD
-    from sparse_secagg.rounds import (
-        ClientPolicy,
-        RoundConfig,
-        aggregate,
-        client_encode,
-        server_decode,
-    )
+    from sparse_secagg.round.aggregate import Aggregate
+    from sparse_secagg.round.clipping import AdaptiveClip
+    from sparse_secagg.round.config import RoundConfig
+    from sparse_secagg.round.feedback import ThresholdFeedback
+    from sparse_secagg.round.messages import aggregate, client_encode, server_decode
+    from sparse_secagg.round.policy import ClientPolicy
+    from sparse_secagg.round.spec import RoundSpec
     from sparse_secagg.secagg import (
         ClientSession,
         IdealSecAgg,
@@ -46,16 +45,6 @@ if TYPE_CHECKING:
     )
     from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
     from sparse_secagg.secagg.budget import Budget
-=======
-    from sparse_secagg.round.aggregate import Aggregate
-    from sparse_secagg.round.clipping import AdaptiveClip
-    from sparse_secagg.round.config import RoundConfig
-    from sparse_secagg.round.feedback import ThresholdFeedback
-    from sparse_secagg.round.messages import aggregate, client_encode, server_decode
-    from sparse_secagg.round.policy import ClientPolicy
-    from sparse_secagg.round.spec import RoundSpec
-    from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
->>>>>>> main
 
 __version__ = "0.1.0"
 
@@ -75,7 +64,6 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
-<<<<<<< HEAD
     "AgentPolicy": "secagg.agent",
     "Budget": "secagg.budget",
     "ClientAgent": "secagg.agent",
@@ -84,10 +72,7 @@ _HOME = {
     "Roster": "secagg",
     "RoundDocument": "secagg",
     "ServerSession": "secagg",
-    "ClientPolicy": "rounds",
-=======
     "ClientPolicy": "round.policy",
->>>>>>> main
     "RefusedRoundError": "exceptions",
     "RoundConfig": "round.config",
     "aggregate": "round.messages",
@@ -103,12 +88,9 @@ _HOME = {
 
 __all__ = [
     "AdaptiveClip",
-<<<<<<< HEAD
     "AgentPolicy",
-=======
     "Aggregate",
     "AggregateFileError",
->>>>>>> main
     "BlockEncoder",
     "Budget",
     "CentralGaussian",
@@ -128,12 +110,9 @@ __all__ = [
     "RefusedRoundError",
     "Roster",
     "RoundConfig",
-<<<<<<< HEAD
     "RoundDocument",
-    "ServerSession",
-=======
     "RoundSpec",
->>>>>>> main
+    "ServerSession",
     "Skellam",
     "SparseSecAgg",
     "ThresholdFeedback",

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.privacy.observers import RoundPrivacy
-from sparse_secagg.rounds import ClientPolicy, Round, RoundConfig
+from sparse_secagg.round.config import RoundConfig
+from sparse_secagg.round.parts import Round
+from sparse_secagg.round.policy import ClientPolicy
 from sparse_secagg.secagg.budget import Budget
 from sparse_secagg.secagg.identities import Roster
 from sparse_secagg.secagg.setup import RoundDocument
