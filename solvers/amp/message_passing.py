@@ -71,6 +71,9 @@ _ALLOWED_CONTRADICTION = 0.1
 #: one they agree.
 _OVERFITTED, _IN_AGREEMENT = 1.5, 1.25
 
+#: Iterations after which a state is one of the iteration, no longer one of the start.
+_FIRST_STEPS = 3
+
 #: Largest s/m of a start: its residual is divided by 1 − s/m.
 _MOST_USED = 0.98
 
@@ -559,7 +562,9 @@ class _Chain:
     def _remember(self) -> None:
         """Keep the state of least error among those whose two estimates of it agree."""
         implied = self.predicted_error()
-        if implied is None or self.tau**2 * self.divergence > _IN_AGREEMENT * implied:
+        if self.n_iter < _FIRST_STEPS or implied is None:
+            return
+        if self.tau**2 * self.divergence > _IN_AGREEMENT * implied:
             return
         if self.agreed is None or implied < self.agreed.implied:
             blocks = [copy.copy(block) for block in self.blocks]
