@@ -92,14 +92,15 @@ def measured(solver: Any, x: np.ndarray, m: int, shrink: float = 1.0) -> list[fl
     estimate, std_err = solver.coef_, shrink * np.asarray(solver.std_err_)
     inside = _inside(solvers.confidence_interval(estimate, std_err), x)
     together = solvers.confidence_interval(estimate, std_err, simultaneous=True, n_measurements=m)
-    found = solvers.discoveries(estimate, std_err, fdr=0.05)
-    adjusted = _inside(solvers.selected_intervals(estimate, std_err, found), x[found])
+    found = solvers.discoveries(estimate, std_err, fdr=0.05, n_measurements=m)
+    widened = solvers.selected_intervals(estimate, std_err, found, n_measurements=m)
+    adjusted = _inside(widened, x[found])
     null = x == 0
     return [
         inside.mean(),
         inside[np.argsort(-np.abs(x))[:100]].mean(),
         float(_inside(together, x).all()),
-        adjusted.mean() if len(found) else np.nan,
+        adjusted.mean() if len(found) else 1.0,  # nothing said, nothing missed
         (null[found].mean() if len(found) else 0.0) if null.any() else np.nan,
         np.isin(np.argsort(-np.abs(x))[:100], found).mean(),
     ]
