@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from sparse_secagg.siblings import check_siblings
+
+if TYPE_CHECKING:
+    from experiments.recordings.recording import Recording
+    from experiments.sweeps.cells import HittersCell, MeanCell, RecordingCell, TaskCell
+    from experiments.sweeps.engine import run_sweep
+    from experiments.sweeps.grid import Grid
+    from experiments.sweeps.store import Store
+    from experiments.training.callbacks import Callback, EarlyStop
+    from experiments.training.config import TrainingConfig
+    from experiments.training.loop import run_training
+
+check_siblings(__file__, "solvers", "sparse_secagg")
 
 #: Public names and where they are; imported when asked for, since each needs little of the rest.
 _HOME = {
@@ -21,7 +35,20 @@ _HOME = {
     "run_training": "training.loop",
 }
 
-__all__ = sorted(_HOME)
+__all__ = [
+    "Callback",
+    "EarlyStop",
+    "Grid",
+    "HittersCell",
+    "MeanCell",
+    "Recording",
+    "RecordingCell",
+    "Store",
+    "TaskCell",
+    "TrainingConfig",
+    "run_sweep",
+    "run_training",
+]
 
 
 def __getattr__(name: str) -> Any:

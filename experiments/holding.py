@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from experiments.decoders import decoder_text
-from experiments.spec import RoundSpec
-from sparse_secagg import mechanisms
+from sparse_secagg import RoundSpec, mechanisms
 from sparse_secagg.clipping import AdaptiveClip
 from sparse_secagg.encoders import registry
 from sparse_secagg.parameters import round_parameters

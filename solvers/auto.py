@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from solvers.amp import Ensemble, effective_noise
 from solvers.base import Solution, Solver
-from solvers.operators import Operator, RowSubset
+from solvers.operators import DiagonalBlock, Operator, RowSubset, blocks_of
 from solvers.registry import get
 
 __all__ = ["AutoDecoder", "Choice", "lasso_risk", "linear_risk", "ridge_risk"]
@@ -119,7 +119,11 @@ class AutoDecoder(Solver):
     Parameters
     ----------
     shapes : sequence of tuples, optional
-        Shapes of the layers of x; message passing then also tries low rank, layer by layer.
+        Shapes of the layers of x; message passing then also tries low rank and rows that are
+        active together, layer by layer.
+    prior : Prior, optional
+        Side information, see :mod:`solvers.priors`; used where message passing expects less
+        error with it.
 
     Attributes
     ----------
@@ -143,8 +147,9 @@ class AutoDecoder(Solver):
     'amp'
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, ...]] | None = None) -> None:
+    def __init__(self, shapes: Sequence[tuple[int, ...]] | None = None, prior: Any = None) -> None:
         self.shapes = shapes
+        self.prior = prior
 
     def _solve(
         self,
@@ -153,12 +158,12 @@ class AutoDecoder(Solver):
         noise_std: float | None,
         x0: NDArray[np.float64] | None,
     ) -> _AutoSolution:
-        ensemble = Ensemble.of(A)
+        blocks = [(block, Ensemble.of(block.operator)) for block in blocks_of(A)]
         if noise_std is None:
             lasso = self._candidate("working_set").solve(A, y, None, None)
             noise_std = float(lasso.noise_std or 0.0)
-        if ensemble.isotropic:
-            solutions, choice = self._by_risk(A, y, noise_std, ensemble)
+        if all(ensemble.isotropic for _, ensemble in blocks):
+            solutions, choice = self._by_risk(A, y, noise_std, blocks)
         else:
             solutions, choice = {}, self._by_held_out(A, y, noise_std)
         found = solutions.get(str(choice))
@@ -180,31 +185,54 @@ class AutoDecoder(Solver):
         return get(name, **params)
 
     def _by_risk(
-        self, A: Operator, y: NDArray[np.float64], noise_std: float, ensemble: Ensemble
+        self,
+        A: Operator,
+        y: NDArray[np.float64],
+        noise_std: float,
+        blocks: Sequence[tuple[DiagonalBlock, Ensemble]],
     ) -> tuple[dict[str, Solution], Choice]:
-        m, d = A.shape
-        unit = float(np.mean(np.square(ensemble.scale)))
-        energy = max(float(y @ y) - m * noise_std**2, 0.0)
-        amp: Any = self._candidate("amp").solve(A, y, noise_std, None)
+        amp, told = self._message_passing(A, y, noise_std)
         lasso = self._candidate("working_set").solve(A, y, noise_std, None)
         residual = y - A.matvec(lasso.coef)
-        support = int(np.count_nonzero(lasso.coef))
-        risks = {
-            "linear": linear_risk(energy, noise_std, d, m, ensemble) / unit,
-            "ridge": ridge_risk(energy, noise_std, d, m, ensemble) / unit,
-            "working_set": lasso_risk(residual, support, noise_std, ensemble) / unit,
-            "amp": float(amp.predicted_error),
-        }
+        risks = dict.fromkeys(_CANDIDATES, 0.0)
+        total = chance = 0.0
+        for (columns, rows, B), ensemble in blocks:  # of several blocks the risks add up
+            m, d = B.shape
+            unit = float(np.mean(np.square(ensemble.scale)))
+            energy = max(float(y[rows] @ y[rows]) - m * noise_std**2, 0.0)
+            support = int(np.count_nonzero(lasso.coef[columns]))
+            risks["linear"] += linear_risk(energy, noise_std, d, m, ensemble) / unit
+            risks["ridge"] += ridge_risk(energy, noise_std, d, m, ensemble) / unit
+            risks["working_set"] += lasso_risk(residual[rows], support, noise_std, ensemble) / unit
+            total += energy / unit
+            # ‖noise‖² fluctuates by √(2m)·noise_std², and the estimates with it
+            chance = math.hypot(chance, math.sqrt(2 * m) * noise_std**2 / unit)
+        risks["amp"] = float(amp.predicted_error)
         best = min(risks, key=lambda name: risks[name])
-        # ‖noise‖² fluctuates by √(2m)·noise_std², and the estimates with it
-        chance = math.sqrt(2 * m) * noise_std**2 / unit
         if risks[best] >= min(_CLEARLY_LOWER * risks["amp"], risks["amp"] - chance):
             best = "amp"
         reason = (
-            f"estimated squared error {risks[best]:.3g} of ‖x‖² ≈ {energy / unit:.3g}; "
+            f"estimated squared error {risks[best]:.3g} of ‖x‖² ≈ {total:.3g}; "
             + ", ".join(f"{name} {risk:.3g}" for name, risk in risks.items() if name != best)
+            + (f"; message passing {told}" if told else "")
         )
         return {"amp": amp, "working_set": lasso}, Choice(best, risks, reason)
+
+    def _message_passing(
+        self, A: Operator, y: NDArray[np.float64], noise_std: float
+    ) -> tuple[Any, str]:
+        """Return message passing with the prior or without it, whichever expects less error."""
+        plain: Any = self._candidate("amp").solve(A, y, noise_std, None)
+        if self.prior is None:
+            return plain, ""
+        told: Any = get("amp", prior=self.prior).solve(A, y, noise_std, None)
+        both = (
+            f"expects {told.predicted_error:.3g} with the prior and {plain.predicted_error:.3g} "
+            "without"
+        )
+        if told.trusted >= plain.trusted and told.predicted_error < plain.predicted_error:
+            return told, both
+        return plain, both
 
     def _by_held_out(self, A: Operator, y: NDArray[np.float64], noise_std: float) -> Choice:
         m = A.shape[0]

@@ -173,7 +173,7 @@ class Solver(RegressorMixin, BaseEstimator):
     def predict(self, A: Any) -> NDArray[np.float64]:
         """Return A @ coef_."""
         check_is_fitted(self)
-        return self._check_operator(A, "no_validation", reset=False).matvec(self.coef_)
+        return np.asarray(self._check_operator(A, "no_validation", reset=False).matvec(self.coef_))
 
     def solve(
         self,

@@ -292,7 +292,7 @@ class CoSaMP(IHT):
 
 
 def _fit(A: DenseOperator | SparseOperator, y: NDArray[np.float64]) -> NDArray[np.float64]:
-    return lsqr(A.A.astype(np.float64, copy=False), y, atol=1e-10, btol=1e-10)[0]
+    return np.asarray(lsqr(A.A.astype(np.float64, copy=False), y, atol=1e-10, btol=1e-10)[0])
 
 
 def _image(A: Operator, x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -178,7 +178,7 @@ class Ridge(Solver):
         signal = (Y * Y).sum(axis=1) - A.shape[0] * noise_std**2
         # Where noise explains all of y, the estimate must be (nearly) zero, not 0/0.
         signal = np.maximum(signal, 1e-12 * (A.shape[0] * noise_std**2))
-        return noise_std**2 * size / signal
+        return np.asarray(noise_std**2 * size / signal)
 
     def _conjugate_gradients(
         self, A: Operator, Y: NDArray[np.float64], penalties: NDArray[np.float64]

@@ -7,7 +7,8 @@ through :func:`as_operator`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +17,15 @@ from scipy.sparse.linalg import LinearOperator
 
 from solvers.products import is_contiguous, products, products_and_squares, products_with
 
-__all__ = ["DenseOperator", "Operator", "RowSubset", "SparseOperator", "as_operator"]
+__all__ = [
+    "DenseOperator",
+    "DiagonalBlock",
+    "Operator",
+    "RowSubset",
+    "SparseOperator",
+    "as_operator",
+    "blocks_of",
+]
 
 #: Columns materialised at once when an operator offers products only.
 _BLOCK = 256
@@ -34,6 +43,14 @@ _CAPABILITIES = {
     "gram": "has_gram_formula",
     "column_norms": "has_column_norms",
 }
+
+
+class DiagonalBlock(NamedTuple):
+    """One of the matrices that a block-diagonal operator is made of, and where it stands."""
+
+    features: slice
+    components: slice
+    operator: Operator
 
 
 class Operator(LinearOperator):
@@ -57,6 +74,9 @@ class Operator(LinearOperator):
     orthogonal_dimension : int or None
         D, where the rows are taken from a random orthogonal matrix of D ≥ d columns, up to a
         common factor. None where the entries are independent, or nothing is known.
+    diagonal_blocks : sequence of DiagonalBlock
+        Where the operator is block-diagonal (layers that are sketched one by one), its blocks,
+        which cover rows and columns in order; else empty.
     """
 
     has_sparse_columns: bool = False
@@ -64,6 +84,7 @@ class Operator(LinearOperator):
     has_gram_formula: bool = False
     has_column_norms: bool = False
     orthogonal_dimension: int | None = None
+    diagonal_blocks: Sequence[DiagonalBlock] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -96,7 +117,7 @@ class Operator(LinearOperator):
     def gram(self, J: ArrayLike, K: ArrayLike) -> NDArray[np.float64]:
         """Return A[:, J].T @ A[:, K] as a dense (len(J), len(K)) array."""
         if self.has_sparse_columns:
-            return (self.sparse_columns(J).T @ self.sparse_columns(K)).toarray()
+            return np.asarray((self.sparse_columns(J).T @ self.sparse_columns(K)).toarray())
         return self.columns(J).T @ self.columns(K)
 
     def column_norms(self) -> NDArray[np.float64]:
@@ -117,7 +138,7 @@ class Operator(LinearOperator):
     def rmatvec_with(self, J: NDArray[np.int64], y: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return A[:, J]^T y."""
         if self.has_sparse_columns:
-            return self.sparse_columns(J).T @ y
+            return np.asarray(self.sparse_columns(J).T @ y)
         return self.columns(J).T @ y
 
     def image(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -155,6 +176,12 @@ class Operator(LinearOperator):
         return J.astype(np.int64, copy=False)
 
 
+def blocks_of(A: Operator) -> Sequence[DiagonalBlock]:
+    """Return the diagonal blocks of A; where it has none, A itself as the only one."""
+    m, d = A.shape
+    return A.diagonal_blocks or [DiagonalBlock(slice(0, d), slice(0, m), A)]
+
+
 class DenseOperator(Operator):
     """An array (m, d) as an operator. The array is not copied.
 
@@ -169,10 +196,10 @@ class DenseOperator(Operator):
         super().__init__(dtype=A.dtype, shape=A.shape)
         self.A = A
 
-    def _matvec(self, x: NDArray) -> NDArray:
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         return _product(self.A, x)
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
         return _product(self.A.T, y)
 
     _matmat = _matvec
@@ -193,7 +220,7 @@ class DenseOperator(Operator):
         self._check_measurements(y)
         return products_with(self.A, self._check_columns(J), y)
 
-    def _check_measurements(self, y: NDArray) -> None:
+    def _check_measurements(self, y: NDArray[np.floating]) -> None:
         if y.shape != (self.shape[0],):  # the kernels would read past its end
             raise ValueError(f"y has shape {y.shape}, expected ({self.shape[0]},).")
 
@@ -207,7 +234,7 @@ class DenseOperator(Operator):
     def column_norms(self) -> NDArray[np.float64]:
         """Return the Euclidean norms of the columns, in float64."""
         if self.A.size < _SMALL or not is_contiguous(self.A):
-            return np.sqrt(np.einsum("ij,ij->j", self.A, self.A, dtype=np.float64))
+            return np.asarray(np.sqrt(np.einsum("ij,ij->j", self.A, self.A, dtype=np.float64)))
         return self.rmatvec_and_norms(np.zeros(self.shape[0]))[1]
 
     def toarray(self) -> NDArray[np.floating]:
@@ -215,13 +242,13 @@ class DenseOperator(Operator):
         return self.A
 
 
-def _product(A: NDArray, x: NDArray) -> NDArray:
+def _product(A: NDArray[np.floating], x: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return A @ x; where that needs A in a wider type, without a copy of all of A."""
     dtype = np.result_type(A, x)
     if A.dtype == dtype:
-        return A @ x.astype(dtype, copy=False)
+        return np.asarray(A @ x.astype(dtype, copy=False))
     if x.ndim == 1 and dtype == np.float64 and is_contiguous(A):
-        return products(A.T, x)
+        return products(A.T, x.astype(np.float64, copy=False))
     out = np.empty((A.shape[0], *x.shape[1:]), dtype=dtype)
     step = max(1, _CONVERTED // A.shape[1])
     for start in range(0, A.shape[0], step):
@@ -244,11 +271,11 @@ class SparseOperator(Operator):
             self.A.sum_duplicates()
         super().__init__(dtype=self.A.dtype, shape=self.A.shape)
 
-    def _matvec(self, x: NDArray) -> NDArray:
-        return self.A @ x
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(self.A @ x)
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
-        return self.A.T @ y
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(self.A.T @ y)
 
     _matmat = _matvec
     _rmatmat = _rmatvec
@@ -277,17 +304,17 @@ class _Products(Operator):
         super().__init__(dtype=np.dtype(A.dtype), shape=A.shape)
         self.A = A
 
-    def _matvec(self, x: NDArray) -> NDArray:
-        return self.A.matvec(x)
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(self.A.matvec(x))
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
-        return self.A.rmatvec(y)
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(self.A.rmatvec(y))
 
-    def _matmat(self, X: NDArray) -> NDArray:
-        return self.A.matmat(X)
+    def _matmat(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(self.A.matmat(X))
 
-    def _rmatmat(self, Y: NDArray) -> NDArray:
-        return self.A.rmatmat(Y)
+    def _rmatmat(self, Y: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(self.A.rmatmat(Y))
 
 
 class RowSubset(Operator):
@@ -302,13 +329,15 @@ class RowSubset(Operator):
         self.orthogonal_dimension = A.orthogonal_dimension
         self.has_sparse_columns = self.has_columns_at_hand = A.has_sparse_columns
 
-    def _matvec(self, x: NDArray) -> NDArray:
-        return self.A.matmat(x)[self.rows] if x.ndim == 2 else self.A.matvec(x)[self.rows]
+    def _matvec(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.asarray(
+            self.A.matmat(x)[self.rows] if x.ndim == 2 else self.A.matvec(x)[self.rows]
+        )
 
-    def _rmatvec(self, y: NDArray) -> NDArray:
+    def _rmatvec(self, y: NDArray[np.floating]) -> NDArray[np.floating]:
         full = np.zeros((self.A.shape[0], *y.shape[1:]), dtype=y.dtype)
         full[self.rows] = y
-        return self.A.rmatmat(full) if y.ndim == 2 else self.A.rmatvec(full)
+        return np.asarray(self.A.rmatmat(full) if y.ndim == 2 else self.A.rmatvec(full))
 
     _matmat = _matvec
     _rmatmat = _rmatvec

@@ -25,7 +25,7 @@ _BLOCKS = 64
 _WIDE = 256
 
 
-def is_contiguous(A: NDArray) -> bool:
+def is_contiguous(A: NDArray[np.floating]) -> bool:
     """Whether the entries of A follow each other, by rows or by columns."""
     return A.flags.f_contiguous or A.flags.c_contiguous
 
@@ -67,7 +67,7 @@ def products_with(
     return out
 
 
-def _by_blocks(A: NDArray, task: Callable[[int, int], object]) -> None:
+def _by_blocks(A: NDArray[np.floating], task: Callable[[int, int], object]) -> None:
     """Call task(start, stop) for blocks of columns, whose bounds depend on the shape alone."""
     d = A.shape[1]
     if A.size < _THREADED_FROM:

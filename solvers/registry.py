@@ -63,7 +63,8 @@ def get(name: str | Solver, **params: Any) -> Solver:
     WorkingSet(tol=1e-08)
     """
     if isinstance(name, Solver):
-        return name.set_params(**params)
+        name.set_params(**params)
+        return name
     return _factory(name)(**params)
 
 
@@ -98,10 +99,12 @@ def _factory(name: str) -> Callable[..., Solver]:
                 f"solver {name!r} needs the package {_NEEDS[name]!r}: pip install {_NEEDS[name]}"
             )
         module, _, attribute = _BUILT_IN[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        built_in: Callable[..., Solver] = getattr(importlib.import_module(module), attribute)
+        return built_in
     for point in _entry_points():
         if point.name == name:
-            return point.load()
+            loaded: Callable[..., Solver] = point.load()
+            return loaded
     close = difflib.get_close_matches(str(name), names(), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else "check the spelling."
     raise ValueError(f"no solver {name!r}; {hint} There are: {', '.join(names())}.")

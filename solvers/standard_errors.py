@@ -24,9 +24,11 @@ from solvers.operators import Operator
 __all__ = [
     "effective_noise",
     "few_rows_factor",
+    "in_blocks",
     "linear_std_err",
     "measured_spread",
     "median_std_err",
+    "notes",
     "over_norms",
     "row_share",
     "row_std_err",
@@ -69,7 +71,7 @@ def effective_noise(
 
 
 def measured_spread(
-    correlation: NDArray,
+    correlation: NDArray[np.floating],
     z: NDArray[np.float64],
     z_before: NDArray[np.float64],
     used: float,
@@ -126,6 +128,10 @@ def linear_std_err(A: Operator, y: NDArray[np.float64], noise_std: float | None)
     In place of numbers for a count sketch it is a function that computes them, one for each
     entry: they take as long as the median decoder.
     """
+    if A.diagonal_blocks:
+        parts = [linear_std_err(B, y[rows], noise_std) for _, rows, B in A.diagonal_blocks]
+        widths = [columns.stop - columns.start for columns, _, _ in A.diagonal_blocks]
+        return partial(in_blocks, [part for part, _ in parts], widths), notes(parts)
     tau = effective_noise(float(y @ y) / len(y), 0.0, row_share(A), noise_std)
     t = rows_per_column(A)
     if t is None:
@@ -135,6 +141,17 @@ def linear_std_err(A: Operator, y: NDArray[np.float64], noise_std: float | None)
     if hasattr(A, "row_estimates"):
         return partial(row_std_err, A, y, "mean", _TAILS[1:2] if enough else _TAILS), note
     return (tau if enough else max(tau, _factor(_means(_resampled(y, t))[0], _TAILS))), note
+
+
+def in_blocks(std_errs: Sequence[Any], widths: Sequence[int]) -> NDArray[np.float64]:
+    """Return the standard errors of blocks, each a number, an array or a function, as one array."""
+    found = [each() if callable(each) else each for each in std_errs]
+    return np.concatenate([np.broadcast_to(each, width) for each, width in zip(found, widths)])
+
+
+def notes(parts: Sequence[tuple[Any, str]]) -> str:
+    """Return what there is to know of several standard errors, each sentence once."""
+    return " ".join(dict.fromkeys(note for _, note in parts if note))
 
 
 def median_std_err(A: Operator, y: NDArray[np.float64]) -> tuple[Any, str]:
@@ -185,7 +202,7 @@ def _resampled(y: NDArray[np.float64], t: int) -> NDArray[np.float64]:
     """Draw row estimates of zero entries: measurements at random with random signs."""
     rng = np.random.default_rng(0)
     picked = rng.integers(0, len(y), (t, _RESAMPLED))
-    return y[picked] * rng.choice([-1.0, 1.0], picked.shape) * math.sqrt(t)
+    return np.asarray(y[picked] * rng.choice([-1.0, 1.0], picked.shape) * math.sqrt(t))
 
 
 def _factor(errors: NDArray[np.float64], tails: Sequence[float]) -> float:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sparse_secagg.siblings import check_siblings
+
 if TYPE_CHECKING:
-    from sparse_secagg.clipping import AdaptiveClip
     from sparse_secagg.encoders import (
         BlockEncoder,
         CountSketchEncoder,
@@ -18,20 +19,36 @@ if TYPE_CHECKING:
         IdentityEncoder,
     )
     from sparse_secagg.estimator import SparseSecAgg
-    from sparse_secagg.exceptions import InfeasibleError, PrivacyWarning, RefusedRoundError
-    from sparse_secagg.feedback import ThresholdFeedback
+    from sparse_secagg.exceptions import (
+        AggregateFileError,
+        InfeasibleError,
+        PrivacyWarning,
+        RefusedRoundError,
+    )
     from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian, Skellam
     from sparse_secagg.planner import plan
-    from sparse_secagg.rounds import (
-        ClientPolicy,
-        RoundConfig,
-        aggregate,
-        client_encode,
-        server_decode,
+    from sparse_secagg.round.aggregate import Aggregate
+    from sparse_secagg.round.clipping import AdaptiveClip
+    from sparse_secagg.round.config import RoundConfig
+    from sparse_secagg.round.feedback import ThresholdFeedback
+    from sparse_secagg.round.messages import aggregate, client_encode, server_decode
+    from sparse_secagg.round.policy import ClientPolicy
+    from sparse_secagg.round.spec import RoundSpec
+    from sparse_secagg.secagg import (
+        ClientSession,
+        IdealSecAgg,
+        Identity,
+        MaskedSecAgg,
+        Roster,
+        RoundDocument,
+        ServerSession,
     )
-    from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
+    from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
+    from sparse_secagg.secagg.budget import Budget
 
 __version__ = "0.1.0"
+
+check_siblings(__file__, "solvers", "experiments")
 
 _HOME = {
     "BlockEncoder": "encoders",
@@ -47,33 +64,55 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
-    "ClientPolicy": "rounds",
+    "AgentPolicy": "secagg.agent",
+    "Budget": "secagg.budget",
+    "ClientAgent": "secagg.agent",
+    "ClientSession": "secagg",
+    "Identity": "secagg",
+    "Roster": "secagg",
+    "RoundDocument": "secagg",
+    "ServerSession": "secagg",
+    "ClientPolicy": "round.policy",
     "RefusedRoundError": "exceptions",
-    "RoundConfig": "rounds",
-    "aggregate": "rounds",
-    "client_encode": "rounds",
-    "server_decode": "rounds",
-    "AdaptiveClip": "clipping",
+    "RoundConfig": "round.config",
+    "aggregate": "round.messages",
+    "client_encode": "round.messages",
+    "server_decode": "round.messages",
+    "AdaptiveClip": "round.clipping",
+    "Aggregate": "round.aggregate",
+    "AggregateFileError": "exceptions",
+    "RoundSpec": "round.spec",
     "SparseSecAgg": "estimator",
-    "ThresholdFeedback": "feedback",
+    "ThresholdFeedback": "round.feedback",
 }
 
 __all__ = [
     "AdaptiveClip",
+    "AgentPolicy",
+    "Aggregate",
+    "AggregateFileError",
     "BlockEncoder",
+    "Budget",
     "CentralGaussian",
+    "ClientAgent",
     "ClientPolicy",
+    "ClientSession",
     "CountSketchEncoder",
     "DiscreteGaussian",
     "GaussianEncoder",
     "HadamardEncoder",
     "IdealSecAgg",
+    "Identity",
     "IdentityEncoder",
     "InfeasibleError",
     "MaskedSecAgg",
     "PrivacyWarning",
     "RefusedRoundError",
+    "Roster",
     "RoundConfig",
+    "RoundDocument",
+    "RoundSpec",
+    "ServerSession",
     "Skellam",
     "SparseSecAgg",
     "ThresholdFeedback",

@@ -32,3 +32,7 @@ class RefusedRoundError(ValueError):
 
     The only exception, with its subclasses, by which a client answers what a server sends.
     """
+
+
+class AggregateFileError(ValueError):
+    """A file is not a saved aggregate, is damaged, or is of another version."""

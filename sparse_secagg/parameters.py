@@ -38,6 +38,7 @@ __all__ = [
     "check_parameters",
     "default",
     "describe",
+    "documented",
     "round_parameters",
     "takes_round_parameters",
 ]
@@ -268,6 +269,17 @@ def takes_round_parameters(
         return called  # type: ignore[return-value]
 
     return decorate
+
+
+_Class = TypeVar("_Class", bound=type[NoiseParameters])
+
+
+def documented(cls: _Class) -> _Class:
+    """Put the descriptions of a round's parameters where the class's docstring says so."""
+    if cls.__doc__ and "{parameters}" in cls.__doc__:
+        taken = {item.name: item for item in fields(cls) if "text" in item.metadata}
+        cls.__doc__ = cls.__doc__.replace("{parameters}", _document(taken, {}))
+    return cls
 
 
 def _document(taken: Mapping[str, Field[Any]], changed: Mapping[str, Any]) -> str:

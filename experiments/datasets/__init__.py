@@ -41,6 +41,7 @@ from experiments.datasets.text import (
     Vocabulary,
     client_words,
     next_word,
+    public_word_scores,
     public_words,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "next_word",
     "npz",
     "public_names",
+    "public_word_scores",
     "public_words",
     "python_docstrings",
     "python_identifiers",

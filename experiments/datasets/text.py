@@ -91,6 +91,21 @@ def public_words() -> tuple[str, ...]:
     return tuple(_most_common(used, None, 1))
 
 
+def public_word_scores(items: Iterable[str]) -> NDArray[np.float64]:
+    """Return how common each item is in Python's own documentation, as minus its rank there.
+
+    Public side information for counts of words, see :class:`solvers.priors.Scores`: words that the
+    documentation does not have come last, all with the same score.
+
+    >>> the, nonsense = public_word_scores(["the", "xyzzyx"])
+    >>> bool(the > nonsense)
+    True
+    """
+    known = public_words()
+    rank = {word: k for k, word in enumerate(known)}
+    return -np.array([rank.get(item.lower(), len(known)) for item in items], dtype=np.float64)
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Words and their numbers: 0 pads, 1..n are the words, then unknown, beginning and end.

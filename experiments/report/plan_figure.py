@@ -192,7 +192,7 @@ def _choice(made: Plan) -> str:
 
 def _caption(made: Plan) -> str:
     target = f"ε = {made.epsilon_server:.3g}, δ = {made.delta:.0e}"
-    if made.target is not None and made.target.noise_multiplier is not None:
+    if made.target is not None and made.target["noise_multiplier"] is not None:
         target = f"z = {made.noise_multiplier:.3g}"
     parts = [f"d = {made.d:,}", f"n = {made.n_clients:,}", target]
     if made.rounds > 1:

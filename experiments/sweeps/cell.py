@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from experiments.spec import RoundSpec
 from experiments.sweeps.parts import NO_PARTS, Parts
+from sparse_secagg import RoundSpec
 
 __all__ = ["NO_INPUTS", "Cell", "Inputs", "Measured", "check_number", "check_whole"]
 

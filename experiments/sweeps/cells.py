@@ -15,7 +15,6 @@ from experiments.datasets import choose_domain
 from experiments.decoders import check_decoder
 from experiments.holding import ROUND_NAMES, HoldsSpec, spec_values
 from experiments.recordings.prepared import draw_seed
-from experiments.spec import RoundSpec
 from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured, check_number, check_whole
 from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
 from experiments.sweeps.means import MEANS, synthetic_clients
@@ -24,7 +23,7 @@ from experiments.training import tasks
 from experiments.training.config import TrainingConfig
 from experiments.training.heavy_hitters import N_TOP, hits, reported
 from experiments.training.loop import load_data, run_training
-from sparse_secagg import mechanisms
+from sparse_secagg import RoundSpec, mechanisms
 from sparse_secagg.encoders import registry
 
 __all__ = [

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from experiments.decoders import parse_decoder
 from experiments.results.compressibility import layer_slices
 from experiments.results.metrics import cosine, relative_error, top_support
-from experiments.spec import Aggregate, RoundSpec
 from experiments.sweeps.cell import Measured
 from experiments.sweeps.theory import predict
-from sparse_secagg import ThresholdFeedback, plan
+from sparse_secagg import Aggregate, RoundSpec, ThresholdFeedback, plan
 from sparse_secagg.planner import Plan
 
 __all__ = ["LAYER", "Clients", "RoundDraw", "draw_round", "enough_bits", "measure_round"]

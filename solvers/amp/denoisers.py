@@ -7,21 +7,24 @@ sits in the denoiser alone. A denoiser is any object with
 
 where the divergence Σ_j ∂x̂_j/∂p_j is exact or a Monte Carlo estimate of fixed, public seed. It
 keeps no state: the same p and τ give the same answer. Where nothing is said about the
-parameters of a prior, they are learnt from p itself.
+parameters of a prior, they are learnt from p itself. One that goes by where an entry is also has
+``part(features, d)``, what is left of it on a slice: A may be block-diagonal.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.special
 from numpy.typing import NDArray
+
+from solvers.amp.layers import layer_slices, restricted, rows_of, shapes_within
+from solvers.amp.low_rank import LowRank
+from solvers.amp.scalar import Denoised, Denoiser, Shrink, Soft, Sparse, risk
+from solvers.amp.shared_scale import SharedScale
 
 __all__ = [
     "Auto",
@@ -29,6 +32,7 @@ __all__ = [
     "Denoised",
     "Denoiser",
     "LowRank",
+    "SharedScale",
     "Shrink",
     "Soft",
     "Sparse",
@@ -37,461 +41,6 @@ __all__ = [
     "names",
     "risk",
 ]
-
-#: Ratio of neighbouring variances in the scale mixture: a Gaussian of any variance is within
-#: 1 % in risk of a mixture of two neighbours.
-_RATIO = 4.0
-
-#: Sweeps and Newton steps over the mixture weights, each O(nodes) whatever d is.
-_SWEEPS = 10
-_NEWTON_STEPS = 50
-_WEIGHT_TOLERANCE = 1e-9
-
-#: Share of zeros that the sweeps start from. Most of what is decoded is sparse, and mass moves
-#: away from zero faster than towards it.
-_START_AT_ZERO = 0.9
-
-#: Logarithm of the odds, before p is seen, that x = 0. Fitting the weights to pure noise gains
-#: about 1 in log-likelihood and rarely 3; one signal among noise makes an estimate worse than
-#: nothing if it is not there.
-_LOG_ODDS_OF_ZERO = 2.0
-
-_TINY = np.finfo(np.float64).tiny
-
-#: From this many entries on a layer's singular values come from a randomised decomposition.
-_EXACT_SVD_UP_TO = 2**21
-
-
-class Denoised(NamedTuple):
-    """An estimate and the divergence Σ_j ∂x̂_j/∂p_j of the map that made it."""
-
-    estimate: NDArray[np.floating]
-    divergence: float
-
-
-@runtime_checkable
-class Denoiser(Protocol):
-    """What message passing asks of a denoiser."""
-
-    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        """Estimate x from p = x + τ·(standard normal noise)."""
-        ...
-
-
-def risk(p: NDArray[np.floating], tau: float, denoised: Denoised) -> float:
-    """Return Stein's unbiased estimate of ‖x̂ − x‖²: ‖x̂ − p‖² + 2τ²·divergence − dτ²."""
-    change = denoised.estimate - p
-    square = float(np.dot(change, change))
-    return square + tau**2 * (2 * denoised.divergence - len(p))
-
-
-# --- scalar denoisers: a table over u = p/τ ---------------------------------------------
-
-
-def _tabulated(
-    p: NDArray[np.floating], tau: float, positive_side: NDArray, negative_side: NDArray
-) -> Denoised:
-    """Apply a scalar function given at the nodes, as f(u) and −f(−u)."""
-    from solvers.amp import _kernels as kernels
-
-    grid = kernels.nodes()
-    table = np.stack([positive_side, negative_side])
-    slopes = np.diff(table, axis=1) / np.diff(grid)
-    estimate = np.empty_like(p)
-    divergence = kernels.apply_table(p, tau, grid, table, slopes, estimate)
-    return Denoised(estimate, float(divergence))
-
-
-def nodes_and_counts(p: NDArray[np.floating], tau: float) -> tuple[NDArray, NDArray]:
-    """Return the nodes and how many |p|/τ lie at each; row 0 for p ≥ 0, row 1 for p < 0."""
-    from solvers.amp import _kernels as kernels
-
-    grid = kernels.nodes()
-    counts = np.zeros((2, len(grid)))
-    kernels.bin_entries(p, tau, grid, counts)
-    return grid, counts
-
-
-@dataclass(frozen=True)
-class Soft:
-    """Soft thresholding at ``threshold``·τ, x̂ = sign(p)·max(|p| − threshold·τ, 0).
-
-    Parameters
-    ----------
-    threshold : float, optional
-        By default the one of least estimated risk (Stein) for the p at hand.
-    """
-
-    threshold: float | None = None
-
-    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        threshold = self._least_risk(p, tau) if self.threshold is None else self.threshold
-        excess = np.abs(p) - p.dtype.type(threshold * tau)
-        kept = excess > 0
-        return Denoised(
-            np.where(kept, np.copysign(excess, p), p.dtype.type(0)), float(np.count_nonzero(kept))
-        )
-
-    @staticmethod
-    def _least_risk(p: NDArray[np.floating], tau: float) -> float:
-        grid, counts = nodes_and_counts(p, tau)
-        number = counts.sum(axis=0)
-        above = number.sum() - np.cumsum(number)
-        # Stein at threshold u: Σ min(|p|, u)² + 2·#{|p| > u} − d, in units of τ²
-        estimate = np.cumsum(number * grid**2) + above * (grid**2 + 2.0)
-        return float(grid[estimate.argmin()])
-
-
-@dataclass(frozen=True)
-class Shrink:
-    """Linear shrinkage x̂ = p·v/(v + τ²), v = max(mean p² − τ², 0): for dense x."""
-
-    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        mean_square = float(np.dot(p, p)) / len(p)
-        factor = max(0.0, 1.0 - tau**2 / mean_square) if mean_square > 0 else 0.0
-        return Denoised(p * p.dtype.type(factor), factor * len(p))
-
-
-@dataclass(frozen=True)
-class Sparse:
-    """Posterior mean under a Bernoulli–Gaussian prior whose scales and rates are learnt.
-
-    The prior is (1 − Σ_k w_k)·δ₀ + Σ_k w_k·N(0, v_k) with v_k on a geometric grid that covers
-    everything p can tell apart; the weights maximise the likelihood of p by
-    expectation-maximisation. One scale is the Bernoulli–Gaussian prior, weights on many scales
-    make power laws and Laplace laws, and a weight of zero on δ₀ a dense vector.
-
-    Parameters
-    ----------
-    positive : bool, default=False
-        Half-Gaussians on x ≥ 0 in place of Gaussians: for histograms.
-    """
-
-    positive: bool = False
-
-    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        grid, counts = nodes_and_counts(p, tau)
-        scales = scales_of(grid, counts, self.positive)
-        learnt = scales.learn(counts)
-        found = _tabulated(p, tau, *scales.two_sides(learnt.means))
-        return weighed(found, tau, learnt.evidence)
-
-
-class Learnt(NamedTuple):
-    """A prior learnt from pseudo-data: weights, posterior means at the nodes, evidence."""
-
-    weights: NDArray[np.float64]
-    means: NDArray[np.float64]
-    evidence: float  # log-likelihood over that of x = 0
-
-
-@dataclass(frozen=True)
-class Scales:
-    """The components of a scale mixture at the nodes: zero first, then half-normal or normal.
-
-    Attributes
-    ----------
-    positive : bool
-        Whether the nodes of both signs are told apart; if not, they are folded.
-    log_densities, means : ndarray of shape (nodes, scales)
-        Log-density of u = x/τ + g, and E(x/τ | u), under each scale.
-    """
-
-    positive: bool
-    log_densities: NDArray[np.float64]
-    means: NDArray[np.float64]
-
-    def fold(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return counts (…, 2, nodes) as one row over the nodes of this mixture."""
-        if self.positive:
-            return counts.reshape(*counts.shape[:-2], -1)
-        return counts.sum(axis=-2)
-
-    def two_sides(self, f: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
-        """Return a function at the nodes as f(u) and −f(−u), u ≥ 0."""
-        if not self.positive:
-            return f, f
-        half = len(f) // 2
-        return f[:half], -f[half:]
-
-    def only(self, kept: NDArray[np.bool_]) -> Scales:
-        """Return the mixture of some of the scales; zero stays."""
-        return Scales(self.positive, self.log_densities[:, kept], self.means[:, kept])
-
-    def learn(self, counts: NDArray[np.float64]) -> Learnt:
-        """Learn the weights that make the counts most likely."""
-        weights, evidence = self.fit(counts)
-        mixed = weights > 0
-        log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
-        log_posterior -= log_posterior.max(axis=1, keepdims=True)
-        posterior = np.exp(log_posterior)
-        f = np.einsum("ij,ij->i", posterior, self.means[:, mixed]) / posterior.sum(axis=1)
-        return Learnt(weights, f, evidence)
-
-    def fit(
-        self, counts: NDArray[np.float64], tolerance: float = _WEIGHT_TOLERANCE
-    ) -> tuple[NDArray[np.float64], float]:
-        """Return the weights alone, and the evidence: log-likelihood over that of x = 0."""
-        number = self.fold(counts)
-        used = number > 0
-        number, log_densities = number[used], self.log_densities[used]
-        relative = log_densities - log_densities[:, :1]
-        weights = _learn_weights(number, relative, tolerance)
-        top = relative.max(axis=1)
-        mixture = np.exp(relative - top[:, None]) @ weights
-        return weights, float(number @ (np.log(np.maximum(mixture, _TINY)) + top))
-
-
-def scales_of(grid: NDArray, counts: NDArray, positive: bool) -> Scales:
-    """Return the scales that pseudo-data with these counts can tell apart.
-
-    In units of τ²: zero, then from the largest square of p down to what is not noise.
-    """
-    number = counts.sum(axis=tuple(range(counts.ndim - 1)))
-    top = max(float(grid[np.flatnonzero(number)[-1]]), 1.0) ** 2
-    # d entries of variance 1 + v are told from variance 1 when v exceeds √(2/d)
-    bottom = 0.5 / math.sqrt(number.sum())
-    n = 2 + math.ceil(math.log(top / bottom, _RATIO))
-    variances = np.concatenate([[0.0], top * _RATIO ** -np.arange(n)])
-    u = np.concatenate([grid, -grid]) if positive else grid
-    log_densities, means = (_half_gaussian if positive else _gaussian)(u, variances)
-    return Scales(positive, log_densities, means)
-
-
-def weighed(found: Denoised, tau: float, evidence: float) -> Denoised:
-    """Average the estimate with x = 0, by the posterior odds of the prior that was learnt.
-
-    The weight w follows p: by Tweedie's formula ∂evidence/∂p = x̂/τ², which adds
-    w(1 − w)·‖x̂‖²/τ² to the divergence.
-    """
-    weight = float(scipy.special.expit(evidence - _LOG_ODDS_OF_ZERO))
-    if weight > 1.0 - 1e-9:
-        return found
-    estimate = found.estimate * found.estimate.dtype.type(weight)
-    slope = (1.0 - weight) * float(np.dot(found.estimate, found.estimate)) / tau**2
-    return Denoised(estimate, weight * (found.divergence + slope))
-
-
-def _gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
-    """Return the log-densities of u = x + g under x ~ N(0, v), and E(x | u, v)."""
-    total = 1.0 + variances
-    log_density = -0.5 * (u**2)[:, None] / total - 0.5 * np.log(total)
-    return log_density, u[:, None] * (variances / total)
-
-
-def _half_gaussian(u: NDArray, variances: NDArray) -> tuple[NDArray, NDArray]:
-    """Do the same for x = |N(0, v)|; the posterior is N(uv/(1 + v), v/(1 + v)) on x ≥ 0."""
-    total = 1.0 + variances
-    std = np.sqrt(variances / total)
-    z = u[:, None] * std  # posterior mean over its standard deviation, untruncated
-    log_cdf = scipy.special.log_ndtr(z)
-    # a half-Gaussian is twice a Gaussian on x ≥ 0; at v = 0 it is the point mass
-    log_density = -0.5 * (u**2)[:, None] / total - 0.5 * np.log(total)
-    log_density += math.log(2.0) + log_cdf
-    hazard = np.exp(-0.5 * z**2 - 0.5 * math.log(2 * math.pi) - log_cdf)
-    return log_density, np.maximum(std * (z + hazard), 0.0)
-
-
-def _learn_weights(
-    number: NDArray, log_densities: NDArray, tolerance: float = _WEIGHT_TOLERANCE
-) -> NDArray:
-    """Maximise Σ number·log(densities @ w) over the simplex: a concave problem.
-
-    A few sweeps of expectation-maximisation, w ← w·densitiesᵀ(share/(densities @ w)), then
-    Newton steps on w ≥ 0. (Sweeps alone would take thousands for a dense vector in noise, and
-    an unfinished maximisation makes the denoiser jump from one iteration to the next.) Stops when
-    no scale could raise the mean log-likelihood by more than the tolerance: the largest entry of
-    densitiesᵀ(share/(densities @ w)) is then 1 + tolerance, an upper bound by concavity.
-    """
-    used = number > 0
-    share = number[used] / number.sum()
-    log_densities = log_densities[used]
-    densities = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
-    transposed = np.ascontiguousarray(densities.T)
-    k = densities.shape[1]
-    w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
-    w[0] = _START_AT_ZERO
-    for _ in range(_SWEEPS):
-        w *= transposed @ (share / (densities @ w))
-    for _ in range(_NEWTON_STEPS):
-        mixture = densities @ w
-        ratio = densities / mixture[:, None]
-        pull = share @ ratio
-        if pull.max() <= 1.0 + tolerance:
-            break
-        w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
-    return w / w.sum()
-
-
-def learn_group_weights(log_densities: NDArray) -> tuple[NDArray[np.float64], float]:
-    """Learn how common each scale is among groups; return its posterior in each, and the evidence.
-
-    ``log_densities`` (groups, scales) are relative to the first scale, which is zero.
-    """
-    weights = _learn_weights(np.ones(len(log_densities)), log_densities)
-    with np.errstate(divide="ignore"):
-        log_posterior = log_densities + np.log(weights)
-    log_mixture = scipy.special.logsumexp(log_posterior, axis=1)
-    return np.exp(log_posterior - log_mixture[:, None]), float(log_mixture.sum())
-
-
-def _newton_target(w: NDArray, ratio: NDArray, share: NDArray, pull: NDArray) -> NDArray:
-    """Minimise the quadratic model of Σ w − Σ share·log(densities @ w) over w ≥ 0."""
-    hessian = (ratio * share[:, None]).T @ ratio
-    diagonal = np.diag_indices(len(w))
-    hessian[diagonal] += 1e-10
-    try:
-        factor = np.linalg.cholesky(hessian).T
-    except np.linalg.LinAlgError:  # entries so large that rounding outweighs the ridge
-        hessian[diagonal] += 1e-12 * np.trace(hessian)
-        factor = np.linalg.cholesky(hessian).T
-    goal = np.linalg.solve(factor.T, hessian @ w + pull - 1.0)
-    return scipy.optimize.nnls(factor, goal, maxiter=30 * len(w))[0]
-
-
-def _line_search(w: NDArray, target: NDArray, densities: NDArray, share: NDArray) -> NDArray:
-    """Return the first of target, halfway, … that does not lower the likelihood."""
-
-    def value(v: NDArray) -> float:
-        return float(v.sum() - share @ np.log(np.maximum(densities @ v, _TINY)))
-
-    start, step = value(w), 1.0
-    while step > 1e-6:
-        new = w + step * (target - w)
-        if value(new) <= start:
-            return new
-        step /= 2
-    return w
-
-
-# --- low rank ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LowRank:
-    """Shrink the singular values of each layer, optimally in Frobenius norm at noise τ.
-
-    A p×q layer, β = q/p ≤ 1, singular value s = τ√p·v becomes τ√p·√((v² − β − 1)² − 4β)/v where
-    v > 1 + √β, else 0 (Gavish and Donoho's optimal shrinkage). The divergence of such a map
-    is exact from all singular values; of layers above 2²¹ entries only the leading ones are
-    computed, by a randomised decomposition, and the divergence is estimated by Monte Carlo.
-    Entries outside matrices (biases, what the shapes do not cover) are shrunk linearly.
-
-    Parameters
-    ----------
-    shapes : sequence of tuples
-        Shapes of the layers, in the order of the flat vector. Axes beyond the second are
-        merged into the first.
-    max_rank : int, default=64
-        Of the randomised decomposition.
-    seed : int, default=0
-        Of its test matrix and of the Monte Carlo probe: public.
-    """
-
-    shapes: Sequence[tuple[int, ...]]
-    max_rank: int = 64
-    seed: int = 0
-
-    def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        estimate = np.empty_like(p)
-        divergence = 0.0
-        for part, shape in zip(layer_slices(self.shapes, len(p)).values(), self._all_shapes(p)):
-            found = self._layer(p[part], shape, tau)
-            estimate[part] = found.estimate
-            divergence += found.divergence
-        return Denoised(estimate, divergence)
-
-    def _all_shapes(self, p: NDArray) -> list[tuple[int, ...]]:
-        rest = len(p) - sum(math.prod(shape) for shape in self.shapes)
-        return [*self.shapes, (rest,)] if rest else list(self.shapes)
-
-    def _layer(self, p: NDArray[np.floating], shape: tuple[int, ...], tau: float) -> Denoised:
-        if len(shape) < 2:
-            return Shrink().denoise(p, tau)
-        matrix = p.reshape(-1, shape[-1])
-        if matrix.size <= _EXACT_SVD_UP_TO:
-            return _shrink_exactly(matrix, tau)
-        estimate = self._shrink_leading(matrix, tau)
-        step = 0.1 * tau
-        probe = np.random.default_rng(self.seed).choice([-1.0, 1.0], matrix.shape)
-        moved = self._shrink_leading(matrix + (step * probe).astype(matrix.dtype), tau)
-        divergence = float(np.sum(probe * (moved - estimate))) / step
-        return Denoised(estimate.ravel(), divergence)
-
-    def _shrink_leading(self, matrix: NDArray[np.floating], tau: float) -> NDArray[np.floating]:
-        from sklearn.utils.extmath import randomized_svd
-
-        rank = min(self.max_rank, *matrix.shape)
-        U, s, Vt = randomized_svd(matrix, rank, n_iter=2, random_state=self.seed)
-        shrunk, _ = _optimal_shrinkage(s, matrix.shape, tau)
-        return ((U * shrunk) @ Vt).astype(matrix.dtype, copy=False)
-
-
-def _optimal_shrinkage(
-    s: NDArray, shape: tuple[int, ...], tau: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the shrunk singular values and the derivative of the shrinkage."""
-    long, short = max(shape), min(shape)
-    beta = short / long
-    scale = tau * math.sqrt(long)
-    v = np.asarray(s, dtype=np.float64) / scale
-    kept = v > 1.0 + math.sqrt(beta)
-    v = np.where(kept, v, 2.0 + beta)
-    root = np.sqrt((v**2 - beta - 1.0) ** 2 - 4.0 * beta)
-    shrunk = root / v
-    slope = 2.0 * (v**2 - beta - 1.0) / root - root / v**2
-    return np.where(kept, scale * shrunk, 0.0), np.where(kept, slope, 0.0)
-
-
-def _shrink_exactly(matrix: NDArray[np.floating], tau: float) -> Denoised:
-    """Shrink all singular values; the divergence is that of a spectral function.
-
-    Σ_i f'(s_i) + |p − q|·Σ_i f(s_i)/s_i + 2·Σ_{i≠j} s_i f(s_i)/(s_i² − s_j²).
-    """
-    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
-    # singular values below the noise are dropped, so squaring them loses nothing
-    squares, V = np.linalg.eigh(tall.T.astype(np.float64) @ tall)
-    squares = np.maximum(squares, 0.0)
-    s = np.sqrt(squares)
-    shrunk, slope = _optimal_shrinkage(s, matrix.shape, tau)
-    kept = np.flatnonzero(shrunk)
-    leading = V[:, kept]
-    estimate = ((tall @ leading) * (shrunk[kept] / s[kept])) @ leading.T
-    if tall is not matrix:
-        estimate = estimate.T
-    difference = squares[kept, None] - squares[None, :]
-    difference[np.arange(len(kept)), kept] = np.inf
-    # two equal singular values: the limit is finite, and they do not occur with noise
-    difference[difference == 0] = np.inf
-    divergence = (
-        slope.sum()
-        + abs(matrix.shape[0] - matrix.shape[1]) * np.sum(shrunk[kept] / s[kept])
-        + 2.0 * np.sum((s[kept] * shrunk[kept])[:, None] / difference)
-    )
-    return Denoised(estimate.astype(matrix.dtype).ravel(), float(divergence))
-
-
-# --- combinations -----------------------------------------------------------------------
-
-
-def layer_slices(shapes: Sequence[tuple[int, ...]], d: int) -> dict[str, slice]:
-    """Return the slices of a flat vector of length d that hold layers of these shapes.
-
-    They are named ``layer_0``, ``layer_1``, …; entries left over are named ``rest``.
-    """
-    slices, start = {}, 0
-    for k, shape in enumerate(shapes):
-        stop = start + math.prod(shape)
-        slices[f"layer_{k}"] = slice(start, stop)
-        start = stop
-    if start > d:
-        raise ValueError(
-            f"shapes={list(shapes)!r} hold {start} entries, but the vector has {d}; "
-            "give the shapes of its layers, in order."
-        )
-    if start < d:
-        slices["rest"] = slice(start, d)
-    return slices
 
 
 @dataclass(frozen=True)
@@ -539,10 +88,22 @@ class Blocks:
             divergence += found.divergence
         return Denoised(estimate, divergence)
 
+    def part(self, features: slice, d: int) -> Denoiser:
+        """Return the denoisers of what lies in a slice of the vector."""
+        slices, inner = {}, {}
+        for name, where in self.slices.items():
+            start, stop, _ = where.indices(d)
+            low, high = max(start, features.start), min(stop, features.stop)
+            if low < high:
+                slices[name] = slice(low - features.start, high - features.start)
+                inside = slice(low - start, high - start)
+                inner[name] = restricted(self.denoisers[name], inside, stop - start)
+        return Blocks(slices, inner, self.otherwise)
+
 
 @dataclass(frozen=True)
 class Auto:
-    """For each layer, of sparse, low-rank and linear shrinkage the one of least estimated risk.
+    """For each layer, of sparse, by rows, low rank and linear shrinkage the one of least risk.
 
     The risk is Stein's unbiased estimate at the current effective noise, so what is
     chosen is what lowers the next effective noise most.
@@ -564,6 +125,10 @@ class Auto:
             divergence += found.divergence
         return Denoised(estimate, divergence)
 
+    def part(self, features: slice, d: int) -> Denoiser:
+        """Return the choice among some of the layers."""
+        return Auto(shapes_within(self.shapes, features, d))
+
     def choices(self, p: NDArray[np.floating], tau: float) -> dict[str, str]:
         """Return the name of the denoiser chosen for each layer."""
         return {name: choice for name, (_, choice, _) in self._chosen(p, tau).items()}
@@ -577,6 +142,7 @@ class Auto:
             candidates: dict[str, Denoiser] = {"sparse": Sparse(), "shrink": Shrink()}
             if k < len(shapes) and len(shapes[k]) > 1:
                 candidates["low_rank"] = LowRank([shapes[k]])
+                candidates["rows"] = SharedScale(rows_of(shapes[k]))
             tried = {kind: each.denoise(p[part], tau) for kind, each in candidates.items()}
             best = min(tried, key=lambda kind: risk(p[part], tau, tried[kind]))
             chosen[name] = (part, best, tried[best])
@@ -627,5 +193,7 @@ def get(name: str | Denoiser, shapes: Sequence[tuple[int, ...]] | None = None) -
             "shapes=[(784, 128), (128,)]."
         )
     if name in ("low_rank", "auto") and shapes:
-        return _BY_NAME[name](tuple(tuple(shape) for shape in shapes))
-    return _BY_NAME[name]()
+        made: Denoiser = _BY_NAME[name](tuple(tuple(shape) for shape in shapes))
+    else:
+        made = _BY_NAME[name]()
+    return made

@@ -66,7 +66,7 @@ class Ensemble:
         return cls(scale, min(share, 1.0) if share > _LEAST_SHARE else 0.0, isotropic)
 
 
-def _column_scale(A: Operator, probes: NDArray) -> Any:
+def _column_scale(A: Operator, probes: NDArray[np.floating]) -> Any:
     d = A.shape[1]
     if not A.has_column_norms and d > _NORMS_UP_TO:
         # products only: ‖A‖_F from products with random signs

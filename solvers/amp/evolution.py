@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from solvers.amp import denoisers
+from solvers.amp.priors import refined
 from solvers.base import check_noise_std
 
 __all__ = ["StateEvolution", "state_evolution"]
@@ -69,6 +70,7 @@ def state_evolution(
     denoiser: Any = "sparse",
     *,
     shapes: Sequence[tuple[int, ...]] | None = None,
+    prior: Any = None,
     n_draws: int = 30,
     seed: int = 0,
 ) -> StateEvolution:
@@ -91,6 +93,8 @@ def state_evolution(
         As in :class:`~solvers.amp.AMP`.
     shapes : sequence of tuples, optional
         Shapes of the layers, for denoisers that need them.
+    prior : Prior, optional
+        Side information, as in :class:`~solvers.amp.AMP`: what it lowers the limit to.
     n_draws : int, default=30
         Experiments that are averaged.
     seed : int, default=0
@@ -111,7 +115,7 @@ def state_evolution(
     draw, d = _drawing(x_or_prior, d)
     sizes, noises = _sketches(m, noise_std)
     inverse = _inverse_dimension(ensemble, d, max(sizes))
-    chosen = denoisers.get(denoiser, shapes)
+    chosen = refined(denoisers.get(denoiser, shapes), prior)
     if not (isinstance(n_draws, int | np.integer) and n_draws > 0):
         raise ValueError(f"n_draws={n_draws!r} must be an integer > 0.")
     errors, relative, squares, recalls = [], [], [], []
@@ -178,7 +182,7 @@ def _recall(estimate: NDArray[np.floating], x: NDArray[np.float64]) -> NDArray[n
     return np.cumsum(counts) / np.arange(1, n + 1)
 
 
-def _ranks(size: NDArray, n: int) -> NDArray[np.int64]:
+def _ranks(size: NDArray[np.floating], n: int) -> NDArray[np.int64]:
     """Return the rank of each entry among the n largest, and n for all others."""
     order = np.argsort(-size, kind="stable")[:n]
     ranks = np.full(len(size), n)

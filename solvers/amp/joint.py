@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from solvers.amp.ensemble import Ensemble
 from solvers.amp.message_passing import AMP, AMPSolution
 from solvers.base import check_measurements, check_noise_std
-from solvers.operators import as_operator
+from solvers.operators import as_operator, blocks_of
 
 __all__ = ["decode_jointly"]
 
@@ -70,7 +70,9 @@ def decode_jointly(
                 "decode rounds of the same vector."
             )
     solver = AMP(**params)
-    _check_ensembles([Ensemble.of(A, solver.seed) for A in operators])
+    for k, A in enumerate(operators):
+        for block in blocks_of(A):
+            _check_ensemble(k, Ensemble.of(block.operator, solver.seed), len(operators))
     sketches = [check_measurements(y, A.shape[0]) for A, (_, y, _) in zip(operators, rounds)]
     noises = [check_noise_std(noise) for _, _, noise in rounds]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -82,15 +84,14 @@ def decode_jointly(
     return solution
 
 
-def _check_ensembles(ensembles: list[Ensemble]) -> None:
-    for k, ensemble in enumerate(ensembles):
-        if not ensemble.isotropic:
-            raise ValueError(
-                f"the matrix of round {k} is far from a random matrix (its columns are correlated) "
-                "and has no theory for joint decoding; decode the rounds one by one with a Lasso."
-            )
-        if np.ndim(ensemble.scale) and len(ensembles) > 1:
-            raise ValueError(
-                f"the columns of the matrix of round {k} have norms that differ by more than a "
-                "quarter; joint decoding needs nearly equal norms, so rescale them."
-            )
+def _check_ensemble(k: int, ensemble: Ensemble, n_rounds: int) -> None:
+    if not ensemble.isotropic:
+        raise ValueError(
+            f"the matrix of round {k} is far from a random matrix (its columns are correlated) "
+            "and has no theory for joint decoding; decode the rounds one by one with a Lasso."
+        )
+    if np.ndim(ensemble.scale) and n_rounds > 1:
+        raise ValueError(
+            f"the columns of the matrix of round {k} have norms that differ by more than a "
+            "quarter; joint decoding needs nearly equal norms, so rescale them."
+        )

@@ -15,21 +15,30 @@ alone, with the Onsager term of the last iterate, makes τ smaller than the nois
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.amp import denoisers
 from solvers.amp.ensemble import Ensemble
+from solvers.amp.layers import restricted
+from solvers.amp.priors import refined
 from solvers.base import Solution, Solver, check_positive
 from solvers.lasso.problem import alpha_from_noise
 from solvers.lasso.working_set import WorkingSet
-from solvers.operators import Operator
-from solvers.standard_errors import effective_noise, few_rows_factor, measured_spread
+from solvers.operators import DiagonalBlock, Operator, blocks_of
+from solvers.standard_errors import (
+    effective_noise,
+    few_rows_factor,
+    in_blocks,
+    measured_spread,
+    notes,
+)
 
 __all__ = ["AMP", "AMPSolution", "effective_noise"]
 
@@ -56,6 +65,14 @@ _FAR_FROM_FIXED = 0.3
 #: Relative difference between the variance of the pseudo-data and τ² beyond chance that is put
 #: down to columns that share buckets (0.03 in sketches of four rows).
 _ALLOWED_CONTRADICTION = 0.1
+
+#: The denoiser expects an error τ²s, the residual implies another. Where the first exceeds the
+#: second by the larger factor, x fits the noise of a few hundred measurements; up to the smaller
+#: one they agree.
+_OVERFITTED, _IN_AGREEMENT = 1.5, 1.25
+
+#: Iterations after which a state is one of the iteration, no longer one of the start.
+_FIRST_STEPS = 3
 
 #: Largest s/m of a start: its residual is divided by 1 − s/m.
 _MOST_USED = 0.98
@@ -123,7 +140,8 @@ class AMP(Solver):
     coef_ : ndarray of shape (d,)
     std_err_ : float, ndarray of shape (d,) or None
         With ``debias=True``, the standard error of each entry; one per entry where the
-        columns of A have norms of their own.
+        columns of A have norms of their own, or A is block-diagonal: each block (a layer that
+        is sketched by itself) is then a problem of its own.
     effective_noise_ : float
         Standard deviation τ of the error in each entry of the pseudo-data:
         τ² = noise_std² + (1/m − 1/D)·‖x − truth‖².
@@ -206,13 +224,40 @@ class AMP(Solver):
         noise_std: Sequence[float | None],
         x0: NDArray[np.float64] | None,
     ) -> list[AMPSolution]:
-        """Run one chain for each tuple of sketches; chains share the products with A."""
+        """Run one chain for each tuple of sketches; chains share the products with A.
+
+        The blocks of block-diagonal matrices are problems of their own, each with its own
+        effective noise.
+        """
         check_positive("tol", self.tol)
         if not (isinstance(self.max_iter, int | np.integer) and self.max_iter > 0):
             raise ValueError(f"max_iter={self.max_iter!r} must be an integer > 0.")
-        denoiser = denoisers.get(self.denoiser, self.shapes)
-        if self.prior is not None:
-            denoiser = _refined(denoiser, self.prior)
+        denoiser = refined(denoisers.get(self.denoiser, self.shapes), self.prior)
+        if not any(A.diagonal_blocks for A in operators):
+            return self._solve_block(operators, sketches, noise_std, x0, denoiser)
+        d = operators[0].shape[1]
+        solved = []
+        for blocks in zip(*_matching_blocks(operators)):
+            columns = blocks[0].features
+            solved.append(
+                self._solve_block(
+                    [block.operator for block in blocks],
+                    [[y[b.components] for y, b in zip(ys, blocks)] for ys in sketches],
+                    noise_std,
+                    None if x0 is None else x0[columns],
+                    restricted(denoiser, columns, d),
+                )
+            )
+        return [_joined(parts) for parts in zip(*solved)]
+
+    def _solve_block(
+        self,
+        operators: Sequence[Operator],
+        sketches: Sequence[Sequence[NDArray[np.float64]]],
+        noise_std: Sequence[float | None],
+        x0: NDArray[np.float64] | None,
+        denoiser: denoisers.Denoiser,
+    ) -> list[AMPSolution]:
         ensembles = [Ensemble.of(A, self.seed) for A in operators]
         dtype = np.result_type(np.float32, *[A.dtype for A in operators])
         if not all(ensemble.isotropic for ensemble in ensembles):
@@ -278,13 +323,51 @@ class AMP(Solver):
         )
 
 
-def _refined(denoiser: denoisers.Denoiser, prior: Any) -> denoisers.Denoiser:
-    if not hasattr(prior, "refine"):
+# --- layers that are sketched one by one -------------------------------------------------
+
+
+def _matching_blocks(operators: Sequence[Operator]) -> list[Sequence[DiagonalBlock]]:
+    """Return the blocks of each operator, which must lie in the same columns."""
+    blocks = [blocks_of(A) for A in operators]
+    columns = [[block.features for block in each] for each in blocks]
+    if any(each != columns[0] for each in columns):
         raise ValueError(
-            f"prior={prior!r} has no method refine(denoiser); pass one of solvers.priors, or an "
-            "object that has it."
+            "the rounds have different layers, so that they cannot be decoded together; encode "
+            "them with the same layers, or decode them one by one."
         )
-    return prior.refine(denoiser)
+    return blocks
+
+
+def _joined(parts: Sequence[AMPSolution]) -> AMPSolution:
+    """Return the solutions of the blocks as one; its effective noise is a root mean square."""
+    widths = [len(part.coef) for part in parts]
+    errors = [part.predicted_error for part in parts]
+    contradictions = [part.message for part in parts if not part.converged]
+    histories = [part.history for part in parts]
+    longest = max(len(history) for history in histories)
+    padded = [np.pad(history, (0, longest - len(history)), "edge") for history in histories]
+    chosen = [list(part.choice.values()) for part in parts if part.choice]
+    choices = [kind for kinds in chosen for kind in kinds]
+    unbiased = all(part.std_err is not None for part in parts)
+    return AMPSolution(
+        coef=np.concatenate([part.coef for part in parts]),
+        n_iter=max(part.n_iter for part in parts),
+        noise_std=parts[0].noise_std,
+        converged=not contradictions,
+        message=contradictions[0] if contradictions else "",
+        effective_noise=_root_mean_square([part.effective_noise for part in parts], widths),
+        predicted_error=None if None in errors else sum(error or 0.0 for error in errors),
+        trusted=all(part.trusted for part in parts),
+        std_err=in_blocks([part.std_err for part in parts], widths) if unbiased else None,
+        std_err_note=notes([(None, part.std_err_note) for part in parts]),
+        history=np.array([_root_mean_square(list(each), widths) for each in zip(*padded)]),
+        choice={f"layer_{k}": kind for k, kind in enumerate(choices)} or None,
+        fallback=next((part.fallback for part in parts if part.fallback), None),
+    )
+
+
+def _root_mean_square(values: Sequence[float], widths: Sequence[int]) -> float:
+    return float(np.sqrt(np.average(np.square(values), weights=widths)))
 
 
 # --- one right-hand side ----------------------------------------------------------------
@@ -308,21 +391,23 @@ class _Block:
         self.row_share = ensemble.row_share
         self.used = 0.0  # s/m
         self.z = self.proposed = self.y
-        self.p: NDArray | None = None
+        self.p: NDArray[np.floating] | None = None
         self.tau = math.inf
         self.damping = 1.0
         self._spread = 1.0
 
     # --- products, in units of the columns
 
-    def times(self, A: Operator, vectors: list[NDArray]) -> list[NDArray]:
+    def times(self, A: Operator, vectors: list[NDArray[np.floating]]) -> list[NDArray[np.floating]]:
         """Return A x for each x."""
         if self.columns is not None:
             vectors = [x / self.columns for x in vectors]
         products = [A.matvec(vectors[0])] if len(vectors) == 1 else A.matmat(_stack(vectors)).T
         return [self._in_unit(product) for product in products]
 
-    def transposed(self, A: Operator, residuals: list[NDArray[np.float64]]) -> list[NDArray]:
+    def transposed(
+        self, A: Operator, residuals: list[NDArray[np.float64]]
+    ) -> list[NDArray[np.floating]]:
         """Return Aᵀ z for each z."""
         vectors = [z.astype(A.dtype, copy=False) for z in residuals]
         products = [A.rmatvec(vectors[0])] if len(vectors) == 1 else A.rmatmat(_stack(vectors)).T
@@ -330,10 +415,10 @@ class _Block:
             return [product / self.columns for product in products]
         return [self._in_unit(product) for product in products]
 
-    def _in_unit(self, product: NDArray) -> NDArray:
+    def _in_unit(self, product: NDArray[np.floating]) -> NDArray[np.floating]:
         return product if self.unit == 1.0 else product / self.unit
 
-    def in_units(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_units(self, x: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return x in the units of the pseudo-data."""
         return x if self.columns is None else x * self.columns
 
@@ -359,7 +444,7 @@ class _Block:
         # x is p with weight s/D, and else an estimate whose error is independent of that of p
         return (1.0 - overlap) ** 2 * excess + overlap * self.used * self.m * self.tau**2
 
-    def advance(self, x: NDArray, correlation: NDArray) -> None:
+    def advance(self, x: NDArray[np.floating], correlation: NDArray[np.floating]) -> None:
         """Given Aᵀ z of the proposed residual, mix it with the last one for the least τ."""
         p = self._pseudo_data_of(x, correlation.astype(x.dtype, copy=False))
         if not self.row_share:  # orthogonal rows leave no room for another spread
@@ -389,7 +474,9 @@ class _Block:
         """Whether the residual is no larger than the noise that went in, so that τ is that."""
         return self.noise_std is not None and self.tau <= self.noise_std
 
-    def _pseudo_data_of(self, x: NDArray, correlation: NDArray) -> NDArray:
+    def _pseudo_data_of(
+        self, x: NDArray[np.floating], correlation: NDArray[np.floating]
+    ) -> NDArray[np.floating]:
         overlap = x.dtype.type(self.used * self.row_share)
         if self.p is None:
             return x + (1 - overlap) * correlation
@@ -397,7 +484,7 @@ class _Block:
             return x + correlation
         if overlap > 1 - _LEAST_LEFT:  # all of S, and all of x used: the pseudo-data are y itself
             return self.p
-        return (x - overlap * self.p) / (1 - overlap) + correlation
+        return np.asarray((x - overlap * self.p) / (1 - overlap) + correlation)
 
     def _effective_noise(self) -> float:
         mean_square = self._spread * float(self.z @ self.z) / self.m
@@ -406,11 +493,26 @@ class _Block:
         return max(tau, self.noise_std or 0.0)
 
 
+class _State(NamedTuple):
+    """Where a chain has been, and the error that its residual implied there."""
+
+    x: NDArray[np.floating]
+    p: NDArray[np.floating]
+    tau: float
+    divergence: float
+    blocks: list[_Block]
+    implied: float
+
+
 class _Chain:
     """The iterates for one right-hand side: sketches of the same x, and one denoiser."""
 
     def __init__(
-        self, blocks: list[_Block], denoiser: denoisers.Denoiser, tol: float, zero: NDArray
+        self,
+        blocks: list[_Block],
+        denoiser: denoisers.Denoiser,
+        tol: float,
+        zero: NDArray[np.floating],
     ) -> None:
         self.blocks, self.denoiser, self.tol = blocks, denoiser, tol
         self.d = len(zero)
@@ -421,8 +523,10 @@ class _Chain:
         self.history: list[float] = []
         self.n_iter = 0
         self.done = False
+        self.agreed: _State | None = None  # of least error among those that agree
+        self.went_back = False
 
-    def start(self, x: NDArray, used: float = 0.0) -> None:
+    def start(self, x: NDArray[np.floating], used: float = 0.0) -> None:
         """Begin at x in place of zero.
 
         ``used`` is the share s/m of a method that made x of the first sketch.
@@ -442,9 +546,31 @@ class _Chain:
         h = self.history
         settled = len(h) > _PATIENCE and h[-1] > (1.0 - 0.1 * self.tol) * h[-1 - _PATIENCE]
         self.done = self.change <= self.tol or settled
+        self._remember()
         return self.done
 
-    def advance(self, correlations: Sequence[NDArray]) -> None:
+    def settle(self) -> None:
+        """Go back to the last state that can be believed, if x has come to fit the noise."""
+        implied = self.predicted_error()
+        if implied is None or self.agreed is None:
+            return
+        chance = 2 * self.tau**2 * math.sqrt(2 * sum(block.m for block in self.blocks))
+        if self.tau**2 * self.divergence > _OVERFITTED * (implied + chance):
+            self.went_back = True
+            self.x, self.p, self.tau, self.divergence, self.blocks = self.agreed[:-1]
+
+    def _remember(self) -> None:
+        """Keep the state of least error among those whose two estimates of it agree."""
+        implied = self.predicted_error()
+        if self.n_iter < _FIRST_STEPS or implied is None:
+            return
+        if self.tau**2 * self.divergence > _IN_AGREEMENT * implied:
+            return
+        if self.agreed is None or implied < self.agreed.implied:
+            blocks = [copy.copy(block) for block in self.blocks]
+            self.agreed = _State(self.x, self.p, self.tau, self.divergence, blocks, implied)
+
+    def advance(self, correlations: Sequence[NDArray[np.floating]]) -> None:
         """Given Aᵀ z of each sketch, mix, weigh and denoise the pseudo-data."""
         for block, correlation in zip(self.blocks, correlations):
             block.advance(self.x, correlation)
@@ -468,7 +594,7 @@ class _Chain:
 
     # --- what is known in the end
 
-    def estimate(self) -> NDArray:
+    def estimate(self) -> NDArray[np.floating]:
         """Return x, or zero where the residual says that zero is nearer to the truth."""
         square = sum(float(block.proposed @ block.proposed) for block in self.blocks)
         zero = sum(float(block.y @ block.y) for block in self.blocks)
@@ -500,6 +626,11 @@ class _Chain:
                 f"{self.change:.1e} of its expected error > tol={self.tol:.1e}; "
                 "raise max_iter or tol."
             )
+        if self.went_back:
+            return (
+                "the estimate came to fit the noise, which the effective noise does not show, so "
+                "that an earlier one was returned; use more measurements, or another decoder."
+            )
         if any(block.below_noise for block in self.blocks):
             return None  # τ is then an upper bound
         distance = max(block.distance() for block in self.blocks)
@@ -530,7 +661,9 @@ def _advance(operators: Sequence[Operator], chains: list[_Chain], max_iter: int)
         _propose(operators, active)
         active = [chain for chain in active if not chain.judge()]
         if not active:
-            return
+            break
+    for chain in chains:
+        chain.settle()
 
 
 def _propose(operators: Sequence[Operator], chains: list[_Chain]) -> None:
@@ -566,7 +699,9 @@ def _least_square(z: NDArray[np.float64], new: NDArray[np.float64]) -> float:
     return min(max(-float(z @ step) / square, _LEAST_DAMPING), 1.0)
 
 
-def _mixture(weights: Sequence[float] | NDArray, vectors: list[NDArray]) -> NDArray:
+def _mixture(
+    weights: Sequence[float] | NDArray[np.floating], vectors: list[NDArray[np.floating]]
+) -> NDArray[np.floating]:
     """Return Σ weights·vectors, in the type of the vectors."""
     if len(vectors) == 1:
         return vectors[0]
@@ -576,7 +711,7 @@ def _mixture(weights: Sequence[float] | NDArray, vectors: list[NDArray]) -> NDAr
     return mixed
 
 
-def _stack(vectors: list[NDArray]) -> NDArray:
+def _stack(vectors: list[NDArray[np.floating]]) -> NDArray[np.floating]:
     return np.stack(vectors, axis=1)
 
 
@@ -585,7 +720,7 @@ def _stack(vectors: list[NDArray]) -> NDArray:
 
 def _lasso_start(
     A: Operator, y: NDArray[np.float64], ensemble: Ensemble, n_solves: int = 5
-) -> tuple[NDArray, float]:
+) -> tuple[NDArray[np.floating], float]:
     """Return a Lasso estimate and its s/m, with the penalty of its own effective noise.
 
     That penalty keeps out what does not stand out of the effective noise, so the support stays

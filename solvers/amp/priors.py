@@ -22,18 +22,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from solvers.amp.denoisers import (
-    Denoised,
-    Denoiser,
-    Scales,
-    Sparse,
-    learn_group_weights,
-    nodes_and_counts,
-    scales_of,
-    weighed,
-)
+from solvers.amp.layers import restricted, rows_of
+from solvers.amp.scalar import Denoised, Denoiser, Scales, Sparse, scales_of, weighed
+from solvers.amp.shared_scale import SharedScale
 
-__all__ = ["Groups", "Previous", "Prior", "Scores"]
+__all__ = ["Groups", "Previous", "Prior", "Scores", "refined"]
 
 #: Entries in the first group of best scores; each group after it is twice as large.
 _FIRST_GROUP = 16
@@ -56,6 +49,18 @@ class Prior(Protocol):
     def refine(self, denoiser: Denoiser) -> Denoiser:
         """Return a denoiser that does what this one does, and uses what is known of x."""
         ...
+
+
+def refined(denoiser: Denoiser, prior: Prior | None) -> Denoiser:
+    """Return the denoiser that uses a prior; without one, the denoiser as it is."""
+    if prior is None:
+        return denoiser
+    if not isinstance(prior, Prior):
+        raise ValueError(
+            f"prior={prior!r} has no method refine(denoiser); pass one of solvers.priors, or an "
+            "object that has it."
+        )
+    return prior.refine(denoiser)
 
 
 def _sparse(denoiser: Denoiser, prior: str) -> Sparse:
@@ -168,6 +173,12 @@ class _Grouped:
         divergence = kernels.apply_tables(p, tau, grid, self.group, tables, slopes, estimate)
         return weighed(Denoised(estimate, float(divergence)), tau, evidence)
 
+    def part(self, features: slice, d: int) -> Denoiser:
+        """Return the denoiser of some of the entries."""
+        _check_length("scores", len(self.group), d)
+        numbers = np.unique(self.group[features], return_inverse=True)[1]
+        return _Grouped(numbers.astype(np.int16).ravel(), self.positive)
+
 
 @dataclass(frozen=True)
 class _Part:
@@ -245,7 +256,7 @@ class Groups:
 
     def refine(self, denoiser: Denoiser) -> Denoiser:
         """Return a denoiser with one scale for each group."""
-        return _SharedScale(self, _sparse(denoiser, "Groups").positive)
+        return _ByGroup(self, _sparse(denoiser, "Groups").positive)
 
     def group_of(self, d: int) -> NDArray[np.int64]:
         """Return the number of the group of each of d entries."""
@@ -256,10 +267,8 @@ class Groups:
         assert self.shapes is not None
         parts, total = [], 0
         for shape in self.shapes:
-            size = math.prod(shape)
-            row = size // shape[0] if len(shape) > 1 and shape[0] else 1
-            parts.append(np.arange(size) // row)
-            total += size
+            parts.append(rows_of(shape))
+            total += len(parts[-1])
         if total > d:
             raise ValueError(
                 f"shapes={list(self.shapes)!r} hold {total} entries, but the vector has {d}; "
@@ -271,35 +280,18 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
-class _SharedScale:
-    """Posterior mean under a scale that the entries of a group share."""
+class _ByGroup:
+    """A shared scale whose groups follow once the length of the vector is known."""
 
     groups: Groups
     positive: bool
 
     def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
-        from solvers.amp import _kernels as kernels
+        return SharedScale(self.groups.group_of(len(p)), self.positive).denoise(p, tau)
 
-        group = self.groups.group_of(len(p))
-        grid, counts = nodes_and_counts(p, tau)
-        scales = scales_of(grid, counts, self.positive)
-        relative = scales.log_densities - scales.log_densities[:, :1]
-        log_densities = np.zeros((int(group.max()) + 1, relative.shape[1]))
-        table = _two_sided(scales, relative, odd=False)
-        kernels.group_log_densities(p, tau, grid, group, table, log_densities)
-        posterior, evidence = learn_group_weights(log_densities)
-        estimate = np.empty_like(p)
-        means = _two_sided(scales, scales.means, odd=True)
-        divergence = kernels.apply_group_posterior(p, tau, grid, group, posterior, means, estimate)
-        return weighed(Denoised(estimate, float(divergence)), tau, evidence)
-
-
-def _two_sided(scales: Scales, values: NDArray[np.float64], odd: bool) -> NDArray[np.float64]:
-    """Return values (nodes, scales) as an array (2, nodes, scales): f(u), and ±f(−u)."""
-    if not scales.positive:
-        return np.stack([values, values])
-    half = len(values) // 2
-    return np.stack([values[:half], -values[half:] if odd else values[half:]])
+    def part(self, features: slice, d: int) -> Denoiser:
+        """Return the denoiser of some of the entries."""
+        return SharedScale(self.groups.group_of(d), self.positive).part(features, d)
 
 
 # --- an earlier round -------------------------------------------------------------------
@@ -339,8 +331,9 @@ class Previous:
 
     def refine(self, denoiser: Denoiser) -> Denoiser:
         """Return a denoiser of the average of the pseudo-data and the earlier estimate."""
-        variance = float(np.mean(np.square(np.asarray(self.std_err, dtype=np.float64))))
-        return _WithPrevious(np.asarray(self.estimate, dtype=np.float64), variance, denoiser)
+        estimate = np.asarray(self.estimate, dtype=np.float64)
+        variances = np.square(np.asarray(self.std_err, dtype=np.float64))
+        return _WithPrevious(estimate, np.broadcast_to(variances, estimate.shape), denoiser)
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +346,7 @@ class _WithPrevious:
     """
 
     estimate: NDArray[np.float64]
-    variance: float
+    variances: NDArray[np.float64]
     denoiser: Denoiser
 
     def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
@@ -364,13 +357,20 @@ class _WithPrevious:
         found = self.denoiser.denoise(mean, tau * math.sqrt(share))
         return Denoised(found.estimate, share * found.divergence)
 
+    def part(self, features: slice, d: int) -> Denoiser:
+        """Return the denoiser of some of the entries."""
+        _check_length("estimate", len(self.estimate), d)
+        inner = restricted(self.denoiser, features, d)
+        return _WithPrevious(self.estimate[features], self.variances[features], inner)
+
     def _share_of_p(self, p: NDArray[np.floating], tau: float) -> float:
+        variance = float(np.mean(self.variances))
         difference = np.square(p - self.estimate)
-        significant = np.abs(self.estimate) > _SIGNIFICANT * math.sqrt(self.variance)
+        significant = np.abs(self.estimate) > _SIGNIFICANT * math.sqrt(variance)
         shares = []
         for part in (significant, ~significant):
             if part.any():
                 # Var(p − estimate) = τ² + variance + movement²
                 excess = float(np.mean(difference[part])) - tau**2
-                shares.append(max(excess, self.variance) / (tau**2 + max(excess, self.variance)))
+                shares.append(max(excess, variance) / (tau**2 + max(excess, variance)))
         return max(shares)

@@ -42,7 +42,9 @@ class SklearnLasso(LassoSolver):
             n_iter = max(n_iter, iterations)
         return Minimum(np.array(coefs), np.array(gaps), n_iter)
 
-    def _run(self, A: Any, y: NDArray, alpha: float, x0: NDArray | None) -> tuple[NDArray, int]:
+    def _run(
+        self, A: Any, y: NDArray[np.floating], alpha: float, x0: NDArray[np.floating] | None
+    ) -> tuple[NDArray[np.floating], int]:
         from sklearn.linear_model import Lasso
 
         return self._fitted(
@@ -53,7 +55,9 @@ class SklearnLasso(LassoSolver):
         return {"fit_intercept": False, "max_iter": self.max_iter, "positive": self.positive}
 
     @staticmethod
-    def _fitted(model: Any, A: Any, y: NDArray, x0: NDArray | None) -> tuple[NDArray, int]:
+    def _fitted(
+        model: Any, A: Any, y: NDArray[np.floating], x0: NDArray[np.floating] | None
+    ) -> tuple[NDArray[np.floating], int]:
         if x0 is not None:
             model.coef_ = np.array(x0, dtype=A.dtype)  # a copy: the solution is written there
         with warnings.catch_warnings():
@@ -66,7 +70,9 @@ class SklearnLasso(LassoSolver):
 class CelerLasso(SklearnLasso):
     """``celer.Lasso``, where that package is installed; parameters as in the Lasso family."""
 
-    def _run(self, A: Any, y: NDArray, alpha: float, x0: NDArray | None) -> tuple[NDArray, int]:
+    def _run(
+        self, A: Any, y: NDArray[np.floating], alpha: float, x0: NDArray[np.floating] | None
+    ) -> tuple[NDArray[np.floating], int]:
         from celer import Lasso
 
         return self._fitted(
@@ -81,7 +87,9 @@ class SkglmLasso(SklearnLasso):
     is then about tol relative to alpha ||x||_1, and the certificate says what it really is.
     """
 
-    def _run(self, A: Any, y: NDArray, alpha: float, x0: NDArray | None) -> tuple[NDArray, int]:
+    def _run(
+        self, A: Any, y: NDArray[np.floating], alpha: float, x0: NDArray[np.floating] | None
+    ) -> tuple[NDArray[np.floating], int]:
         from skglm import Lasso
 
         model = Lasso(alpha, tol=self.tol * alpha, warm_start=x0 is not None, **self._common())

@@ -15,7 +15,9 @@ from solvers.operators import Operator
 from solvers.standard_errors import (
     effective_noise,
     few_rows_factor,
+    in_blocks,
     measured_spread,
+    notes,
     over_norms,
     row_share,
 )
@@ -47,6 +49,8 @@ def debias(
     residual; without it the estimate still leans to zero. Where x has as many nonzeros as there
     are measurements nothing is left, and one degree of freedom is taken.
     """
+    if A.diagonal_blocks:
+        return _by_blocks(A, y, x, column_norms, noise_std)
     m = len(y)
     n_nonzero = int(np.count_nonzero(x))
     left = max(m - n_nonzero, 1) / m
@@ -61,6 +65,26 @@ def debias(
     tau = effective_noise(spread * float(z @ z) / m, 1.0 - left, share, noise_std)
     factor, note = few_rows_factor(A)
     return Debiased(x + kept * step, over_norms(factor * tau, column_norms), note)
+
+
+def _by_blocks(
+    A: Operator,
+    y: NDArray[np.float64],
+    x: NDArray[np.float64],
+    column_norms: NDArray[np.float64],
+    noise_std: float | None,
+) -> Debiased:
+    """Debias block by block: each has a residual, and so a standard error, of its own."""
+    parts = [
+        debias(B, y[rows], x[columns], column_norms[columns], noise_std)
+        for columns, rows, B in A.diagonal_blocks
+    ]
+    widths = [len(part.coef) for part in parts]
+    return Debiased(
+        np.concatenate([part.coef for part in parts]),
+        in_blocks([part.std_err for part in parts], widths),
+        notes([(part.std_err, part.note) for part in parts]),
+    )
 
 
 def debiased(

@@ -112,7 +112,7 @@ class LassoSolver(Solver):
 
     def path(
         self,
-        A: Operator | NDArray,
+        A: Operator | NDArray[np.floating],
         y: ArrayLike,
         alphas: ArrayLike | None = None,
         n_alphas: int = 30,
@@ -278,7 +278,11 @@ class LassoSolver(Solver):
         return LassoPath(alphas, np.array(coefs), np.array(gaps))
 
     def _estimate(
-        self, problem: LassoProblem, y: NDArray[np.float64], x: NDArray, noise_std: float | None
+        self,
+        problem: LassoProblem,
+        y: NDArray[np.float64],
+        x: NDArray[np.float64],
+        noise_std: float | None,
     ) -> Debiased:
         if not self.debias:
             return Debiased(x, None, "")

@@ -178,19 +178,21 @@ class ColumnPool(ResidualPool):
     ) -> float:
         from solvers.lasso._kernels import dense_descent
 
-        return dense_descent(
-            self.matrix,
-            self.rows,
-            self.squares,
-            y,
-            r,
-            x,
-            known.r,
-            known.correlations,
-            lam,
-            target,
-            positive,
-            _MAX_ROUNDS,
+        return float(
+            dense_descent(
+                self.matrix,
+                self.rows,
+                self.squares,
+                y,
+                r,
+                x,
+                known.r,
+                known.correlations,
+                lam,
+                target,
+                positive,
+                _MAX_ROUNDS,
+            )
         )
 
     def _system(
@@ -317,18 +319,20 @@ class SparsePool(ResidualPool):
     ) -> float:
         from solvers.lasso._kernels import sparse_descent
 
-        return sparse_descent(
-            self.matrix.data,
-            self.matrix.indices,
-            self.matrix.indptr,
-            self.squares,
-            y,
-            r,
-            x,
-            lam,
-            target,
-            positive,
-            _MAX_ROUNDS,
+        return float(
+            sparse_descent(
+                self.matrix.data,
+                self.matrix.indices,
+                self.matrix.indptr,
+                self.squares,
+                y,
+                r,
+                x,
+                lam,
+                target,
+                positive,
+                _MAX_ROUNDS,
+            )
         )
 
     def _system(
@@ -438,4 +442,4 @@ def _cholesky_solve(G: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[n
     pivots = np.diagonal(factor[0]) ** 2 / np.diagonal(G)
     if pivots.min(initial=1.0) < _DEPENDENT:
         return None
-    return scipy.linalg.cho_solve(factor, b, check_finite=False)
+    return np.asarray(scipy.linalg.cho_solve(factor, b, check_finite=False))

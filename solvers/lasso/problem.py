@@ -104,7 +104,7 @@ def objective(A: Operator, y: ArrayLike, x: ArrayLike, alpha: float) -> float:
     return float(residual @ residual / (2 * len(residual)) + alpha * np.abs(x).sum())
 
 
-def dual_norm(correlations: NDArray, positive: bool) -> float:
+def dual_norm(correlations: NDArray[np.floating], positive: bool) -> float:
     """Return max |A^T r|, one-sided where x >= 0."""
     return float(max(correlations.max(), 0.0 if positive else -correlations.min()))
 
@@ -205,17 +205,17 @@ class LassoProblem:
         """The column norms, where somebody has asked for them already."""
         return self.__dict__.get("column_norms")
 
-    def largest(self, correlations: NDArray) -> float:
+    def largest(self, correlations: NDArray[np.floating]) -> float:
         """Return the dual norm of one row of correlations."""
         return dual_norm(correlations, self.positive)
 
     def alpha_max(self) -> NDArray[np.float64]:
         """Return, for each right-hand side, the smallest alpha whose solution is zero."""
-        return np.array([self.largest(row) for row in self.correlations]) / self.m
+        return np.asarray(np.array([self.largest(row) for row in self.correlations]) / self.m)
 
     def allowed_gap(self, tol: float) -> NDArray[np.float64]:
         """Return the absolute gaps at which to stop, tol ||y||^2 / (2m)."""
-        return tol * self.y_squares / (2 * self.m)
+        return np.asarray(tol * self.y_squares / (2 * self.m))
 
     def starts(self, X0: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
         """Return X0 with zero in place of starts whose objective is above that of zero."""

@@ -87,7 +87,7 @@ class SqrtLasso(Solver):
         allowed = self.tol * float(np.linalg.norm(y)) / problem.m
         inner = WorkingSet(max_iter=self.max_iter, positive=self.positive)
         x = np.zeros(problem.d) if x0 is None else feasible(x0, self.positive)
-        smallest = 1e-9 * float(problem.alpha_max()[0]) / alpha
+        smallest = 1e-9 * float(problem.alpha_max()[0]) / alpha if alpha else 0.0  # A = 0
         norm, last, n_iter = float(np.linalg.norm(y)), None, 0
         while True:
             residual = y - A.image(x)
@@ -122,7 +122,9 @@ class SqrtLasso(Solver):
 
     def _choose_alpha(self, problem: LassoProblem) -> float:
         if self.alpha == "noise":
-            return alpha_from_noise(1.0, problem.column_norms, problem.m) / np.sqrt(problem.m)
+            return float(
+                alpha_from_noise(1.0, problem.column_norms, problem.m) / np.sqrt(problem.m)
+            )
         return check_positive("alpha", self.alpha)
 
 
@@ -142,7 +144,8 @@ def sqrt_lasso_gap(
     residual = y - A.image(x)
     norm = float(np.linalg.norm(residual))
     correlations = np.asarray(A.rmatvec(residual), dtype=np.float64)
-    bound = max(norm, dual_norm(correlations, positive) / (m * alpha))
+    largest = dual_norm(correlations, positive)
+    bound = max(norm, largest / (m * alpha)) if largest > 0 else norm
     dual = float(residual @ y) / (m * bound) if bound > 0 else 0.0
     return max(norm / m + alpha * float(np.abs(x).sum()) - dual, 0.0)
 

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from solvers.operators import Operator
+from solvers.operators import DiagonalBlock, Operator
 from sparse_secagg.encoders.base import LinearEncoder
 from sparse_secagg.encoders.count_sketch import CountSketchEncoder
 from sparse_secagg.public_randomness import stream_key
@@ -55,6 +55,10 @@ class BlockOperator(Operator):
         shape = (blocks[-1].components.stop, blocks[-1].features.stop)
         super().__init__(dtype=np.dtype(np.float64), shape=shape)
         self.blocks = blocks
+        self.diagonal_blocks = [
+            DiagonalBlock(block.features, block.components, block.encoder.operator_)
+            for block in blocks
+        ]
 
     def _matvec(self, x: NDArray) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()

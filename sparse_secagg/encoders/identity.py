@@ -18,6 +18,7 @@ class IdentityOperator(Operator):
 
     def __init__(self, d: int) -> None:
         super().__init__(dtype=np.dtype(np.float64), shape=(d, d))
+        self.orthogonal_dimension = d
 
     def _matvec(self, x: NDArray) -> NDArray[np.floating]:
         return np.array(x).ravel()

@@ -331,7 +331,9 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
 
     # -- server -------------------------------------------------------------------------------
 
-    def decode(self, total: ArrayLike, n_survivors: int) -> NDArray[np.float64]:
+    def decode(
+        self, total: ArrayLike, n_survivors: int, rng: Randomness | None = None
+    ) -> NDArray[np.float64]:
         """Return the mean of the survivors' sketches from the sum of their messages modulo M.
 
         Parameters
@@ -340,6 +342,8 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
             Sum of the messages modulo M.
         n_survivors : int
             Messages in the sum.
+        rng : Randomness, optional
+            For mechanisms whose server adds the noise; not used by others.
         """
         p = self._calibrated()
         check_integer("n_survivors", n_survivors, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
@@ -100,11 +100,15 @@ class MechanismParameters:
         """D·b, the payload of one message."""
         return self.padded_dim * self.n_bits
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters as JSON values, without loss: the fraction is a pair."""
+        document = {item.name: getattr(self, item.name) for item in fields(self)}
+        document["variance"] = [self.variance.numerator, self.variance.denominator]
+        return document
+
     def to_json(self) -> str:
         """Return the parameters as JSON, without loss: floats round-trip, fractions are pairs."""
-        document = asdict(self)
-        document["variance"] = [self.variance.numerator, self.variance.denominator]
-        return json.dumps(document)
+        return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> MechanismParameters:

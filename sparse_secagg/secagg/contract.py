@@ -25,9 +25,12 @@ class Aggregation(ABC):
     ----------
     n_certain : int
         Clients that are in the sum for certain, if there is one.
+    n_possible : int or None
+        Clients that can be in it at most, where that is known beforehand.
     """
 
     n_certain: int
+    n_possible: int | None = None
 
     @abstractmethod
     def add(self, messages: Any) -> None:

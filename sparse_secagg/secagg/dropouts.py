@@ -16,14 +16,15 @@ from sparse_secagg.secagg.setup import STAGES
 class Dropouts:
     """Clients (rows of the cohort) that leave before sending the message of each stage.
 
-    Whoever leaves before "mask" is not in the sum; whoever leaves before "unmask" is, but cannot
-    help to unmask it.
+    Whoever leaves before "mask" is not in the sum; whoever leaves before "confirm" (a stage of
+    rounds whose server may lie) or "unmask" is, but cannot help to unmask it.
     """
 
     advertise: tuple[int, ...] = ()
     share: tuple[int, ...] = ()
     mask: tuple[int, ...] = ()
     unmask: tuple[int, ...] = ()
+    confirm: tuple[int, ...] = ()
 
     @classmethod
     def draw(cls, rate: float, n_clients: int, rng: np.random.Generator) -> Dropouts:
@@ -31,8 +32,8 @@ class Dropouts:
         if not 0 <= rate <= 1:
             raise ValueError(f"dropouts={rate} must be a probability, from 0 to 1.")
         leaves = rng.random(n_clients) < rate
-        stage = rng.integers(0, len(STAGES), n_clients)
-        rows = [tuple(np.flatnonzero(leaves & (stage == s)).tolist()) for s in range(len(STAGES))]
+        stage = rng.integers(0, 4, n_clients)  # "advertise" to "unmask", which every round has
+        rows = [tuple(np.flatnonzero(leaves & (stage == s)).tolist()) for s in range(4)]
         return cls(*rows)
 
     def before(self, stage: str) -> frozenset[int]:

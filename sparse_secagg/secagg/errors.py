@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from sparse_secagg.exceptions import RefusedRoundError
+
 
 class BelowThresholdError(RuntimeError):
     """Too few clients are left: the round ends, and nothing of it is revealed."""
+
+
+class TooFewClientsError(BelowThresholdError, RefusedRoundError):
+    """A client is told of too few others to hide among, and refuses to go on."""
 
 
 class InvalidMessageError(ValueError):
@@ -35,9 +41,9 @@ class InvalidMessageError(ValueError):
         return type(self), (self.client, self.reason, self.remedy)
 
 
-class ReuseError(ValueError):
-    """A round id, a seed or a one-time object was about to be used twice."""
+class ReuseError(RefusedRoundError):
+    """A round id, a seed, a saved state or a one-time object was about to be used twice."""
 
 
-class ServerFaultError(RuntimeError):
-    """The server asked a client for something an honest client refuses: the round ends."""
+class ServerFaultError(RefusedRoundError):
+    """The server sent a client something that an honest one does not send: the round ends."""

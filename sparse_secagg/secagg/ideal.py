@@ -107,7 +107,7 @@ class IdealSecAgg(SecureAggregation):
         included = np.ones(n, dtype=bool)
         included[[*leaves.advertise, *leaves.share, *leaves.mask, *faults]] = False
         to_the_end = included.copy()
-        to_the_end[list(leaves.unmask)] = False
+        to_the_end[[*leaves.unmask, *leaves.confirm]] = False
         if to_the_end.sum() < threshold:
             raise BelowThresholdError(
                 f"{to_the_end.sum()} clients stayed to the end, fewer than the threshold of "
@@ -125,7 +125,7 @@ class IdealAggregation(Aggregation):
         self._included, self._modulus, self._faults = included, modulus, faults
         self._total = np.zeros(length, dtype=np.uint64)
         self._added = 0
-        self.n_certain = int(included.sum())
+        self.n_certain = self.n_possible = int(included.sum())
         self.names: NDArray[Any] = np.arange(len(included))
 
     def add(self, messages: Any) -> None:

@@ -86,14 +86,15 @@ class Seeded:
         return product.to_bytes(32, "little")
 
 
-_KEY_PAIRS: dict[str, type[KeyPair]] = {"x25519": X25519, "seeded": Seeded}
+#: Key agreements by name.
+KEY_PAIRS: dict[str, type[KeyPair]] = {"x25519": X25519, "seeded": Seeded}
 
 
 def key_pair_type(masks: str) -> type[KeyPair]:
     """Return the key agreement called ``masks``."""
-    if masks not in _KEY_PAIRS:
-        raise ValueError(f"masks={masks!r} must be one of {sorted(_KEY_PAIRS)}.")
-    return _KEY_PAIRS[masks]
+    if masks not in KEY_PAIRS:
+        raise ValueError(f"masks={masks!r} must be one of {sorted(KEY_PAIRS)}.")
+    return KEY_PAIRS[masks]
 
 
 def derive_key(secret: bytes, purpose: str, digest: bytes, i: int, j: int, size: int = 32) -> bytes:

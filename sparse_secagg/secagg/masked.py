@@ -1,16 +1,15 @@
 """Secure aggregation by pairwise masks: keys, shares, masked vectors, unmasking.
 
-Bonawitz et al.'s protocol against a semi-honest server, with what a client can check by itself
-against one that lies, on the complete graph or on a random
-k-regular one (Bell et al.). Clients and server are objects that exchange bytes; this module runs
-them all in one process.
+Bonawitz et al.'s protocol, on the complete graph or on a random k-regular one (Bell et al.),
+against a semi-honest server or one that lies. Clients and server are sessions that exchange bytes
+(:mod:`~sparse_secagg.secagg.session`); this module drives them all in one process.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -19,19 +18,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sparse_secagg.public_randomness import resolve_seed
-from sparse_secagg.secagg.client import Client
+from sparse_secagg.secagg.client import ClientSession
 from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.dropouts import Dropouts, resolve_dropouts
 from sparse_secagg.secagg.errors import InvalidMessageError
-from sparse_secagg.secagg.graph import complete_graph, regular_graph
+from sparse_secagg.secagg.graph import check_neighbors
 from sparse_secagg.secagg.ideal import check_cohort
-from sparse_secagg.secagg.keys import RoundId, key_pair_type
+from sparse_secagg.secagg.identities import Identity, Member, Roster
+from sparse_secagg.secagg.keys import key_pair_type
 from sparse_secagg.secagg.modular import check_messages
+from sparse_secagg.secagg.quorums import has_quorums, least_quorum
 from sparse_secagg.secagg.result import AggregationResult
-from sparse_secagg.secagg.server import Server
-from sparse_secagg.secagg.setup import STAGES, RoundSetup, Session, resolve_threshold
+from sparse_secagg.secagg.server import ServerSession
+from sparse_secagg.secagg.setup import SECURITY, RoundDocument, Session, resolve_threshold
 from sparse_secagg.secagg.shamir import MAX_SHARES
-from sparse_secagg.secagg.wire import check_modulus
+from sparse_secagg.secagg.wire import bit_width, check_modulus, packed_size
 
 #: Share of a neighbourhood that gives a secret, by default. A server that lies in its lists can
 #: unmask one client below (√5 − 1)/2 = 0.618 on the complete graph, below about 0.73 on the circle;
@@ -69,6 +70,9 @@ class MaskedSecAgg(SecureAggregation):
     random_state : None, int, RandomState or Generator
         Public randomness: the regular graph, and dropouts given as a rate. Keys, seeds and shares
         always come from the operating system.
+    security : {"semi_honest", "malicious"}
+        Whether the server is believed, or the clients sign, and confirm the list of survivors to
+        each other. In one process there is nobody to lie: the second is for its cost.
 
     Notes
     -----
@@ -96,6 +100,7 @@ class MaskedSecAgg(SecureAggregation):
         share_threshold: int | None = None,
         on_invalid: str = "raise",
         random_state: Any = None,
+        security: str = "semi_honest",
     ) -> None:
         self.threshold = threshold
         self.neighbors = neighbors
@@ -104,6 +109,7 @@ class MaskedSecAgg(SecureAggregation):
         self.share_threshold = share_threshold
         self.on_invalid = on_invalid
         self.random_state = random_state
+        self.security = security
 
     def aggregate(
         self,
@@ -156,16 +162,20 @@ class MaskedSecAgg(SecureAggregation):
         rng = np.random.default_rng(resolve_seed(self.random_state))
         leaves = resolve_dropouts(dropouts, len(rows), rng)
         names = check_cohort(cohort, len(rows))
-        setup = self._setup(rows.shape[0], rows.shape[1], modulus, rng, round_id, context)
-        server = Server(setup, self._session_of_rounds())
-        simulation = setup.key_pair.not_private
+        identities = self._identities(len(rows))
+        roster = _roster_of(identities)
+        document = self._document(len(rows), rows.shape[1], modulus, rng, round_id, context, roster)
+        server = ServerSession(document, self._session_of_rounds(), roster=roster)
+        simulation = key_pair_type(self.masks).not_private
         clients = {
-            i: Client(i, row, setup, simulation=simulation)
-            for i, row in enumerate(rows)
+            i: ClientSession(
+                document, i, identity=identities.get(i), roster=roster, simulation=simulation
+            )
+            for i in range(len(rows))
             if i not in faults
         }
         traffic = Traffic.none(len(rows))
-        found = run_round(server, clients, leaves, self.on_invalid, traffic=traffic)
+        found = run_round(server, clients, rows, leaves, self.on_invalid, traffic=traffic)
         return AggregationResult(
             total=server.total(),
             survivors=server.survivors,
@@ -176,7 +186,7 @@ class MaskedSecAgg(SecureAggregation):
             cohort=names,
             excluded={**faults, **found},
             complaints=tuple(server.complaints),
-            not_private=setup.key_pair.not_private,
+            not_private=simulation,
         )
 
     def begin(
@@ -196,7 +206,7 @@ class MaskedSecAgg(SecureAggregation):
 
     def protocol_bytes(self, n_clients: int) -> int:
         members = n_clients if self.neighbors is None else self.neighbors + 1
-        base, per_client, per_member = _message_sizes()
+        base, per_client, per_member = _message_sizes(self.security)
         return round(base + per_client * n_clients + per_member * members)
 
     def _session_of_rounds(self) -> Session:
@@ -204,7 +214,13 @@ class MaskedSecAgg(SecureAggregation):
             self._session = Session()
         return self._session
 
-    def _setup(
+    def _identities(self, n: int) -> dict[int, Identity]:
+        """Return fresh identities where clients sign."""
+        if self.security not in SECURITY:
+            raise ValueError(f"security={self.security!r} must be one of {', '.join(SECURITY)}.")
+        return {} if self.security == "semi_honest" else {i: Identity.new() for i in range(n)}
+
+    def _document(
         self,
         n: int,
         length: int,
@@ -212,43 +228,67 @@ class MaskedSecAgg(SecureAggregation):
         rng: np.random.Generator,
         number: int | None,
         context: bytes = b"",
-    ) -> RoundSetup:
+        roster: Roster | None = None,
+    ) -> RoundDocument:
         """Check the parameters and, when all is well, claim the round id."""
         threshold = resolve_threshold(self.threshold, n)
-        if self.neighbors is None:
-            if n > MAX_SHARES:
-                raise ValueError(
-                    f"neighbors=None with {n} clients: the complete graph is for at most "
-                    f"{MAX_SHARES}; pass neighbors=100 or so."
-                )
-            graph = complete_graph(n)
-        else:
-            graph = regular_graph(n, self.neighbors, rng)
-        key_pair = key_pair_type(self.masks)
-        setup = RoundSetup(
-            RoundId(b"", 0), graph, length, modulus, threshold, graph.n_members, self.masks, context
-        )
-        setup = replace(setup, share_threshold=self._resolve_share_threshold(setup))
-        if setup.exposes(0) and not key_pair.not_private:
+        if self.neighbors is not None:
+            check_neighbors(self.neighbors, n)
+        elif n > MAX_SHARES:
             raise ValueError(
-                f"share_threshold={setup.share_threshold} of {graph.n_members} members of a "
+                f"neighbors=None with {n} clients: the complete graph is for at most "
+                f"{MAX_SHARES}; pass neighbors=100 or so."
+            )
+        seeded = self.neighbors is not None and roster is None
+        seed = int.from_bytes(rng.bytes(16), "little") if seeded else None
+        key_pair = key_pair_type(self.masks)
+        share_threshold = self._resolve_share_threshold(n, threshold)
+
+        def document(session: Session) -> RoundDocument:
+            return RoundDocument(
+                session.new_round(number), n, length, modulus, threshold, share_threshold,
+                None if self.neighbors is None else int(self.neighbors), seed, self.masks,
+                self.security, b"" if roster is None else roster.digest, context,
+            )  # fmt: skip
+
+        if not key_pair.not_private and self._exposes(document(Session())):
+            raise ValueError(
+                f"share_threshold={share_threshold} of {self._members(n)} members of a "
                 "neighbourhood: a server that lies about who dropped could unmask a client. Leave "
                 "it out, raise it, or take masks='seeded' for a simulation."
             )
-        return replace(setup, round_id=self._session_of_rounds().new_round(number))
+        return document(self._session_of_rounds())
 
-    def _resolve_share_threshold(self, setup: RoundSetup) -> int:
-        members = setup.graph.n_members
+    @staticmethod
+    def _exposes(document: RoundDocument) -> bool:
+        members, t = document.n_members, document.share_threshold
+        if document.lying_server:
+            return not has_quorums(members, t, document.n_clients)
+        return document.setup().exposes(0)
+
+    def _members(self, n: int) -> int:
+        return n if self.neighbors is None else int(self.neighbors) + 1
+
+    def _resolve_share_threshold(self, n: int, threshold: int) -> int:
+        members = self._members(n)
         if self.share_threshold is None:
-            if setup.graph.is_complete:
-                return max(setup.threshold, math.ceil(members * COMPLETE_SHARE))
-            return math.ceil(members * REGULAR_SHARE)
+            if members == n:
+                return max(threshold, math.ceil(members * COMPLETE_SHARE))
+            share = math.ceil(members * REGULAR_SHARE)
+            return max(share, least_quorum(members, n)) if self.security == "malicious" else share
         if not 2 <= self.share_threshold <= members:
             raise ValueError(
                 f"share_threshold={self.share_threshold} is not between 2 and the {members} "
                 "members of a neighbourhood."
             )
         return int(self.share_threshold)
+
+
+def _roster_of(identities: dict[int, Identity]) -> Roster | None:
+    if not identities:
+        return None
+    members = tuple(Member(str(i), identity.public) for i, identity in identities.items())
+    return Roster("one process", members)
 
 
 class MaskedAggregation(Aggregation):
@@ -270,17 +310,17 @@ class MaskedAggregation(Aggregation):
         return self._secagg._run(rows, self._modulus, self._dropouts, None, None, self._context)
 
 
-@lru_cache(maxsize=1)
-def _message_sizes() -> tuple[float, float, float]:
+@lru_cache(maxsize=len(SECURITY))
+def _message_sizes(security: str) -> tuple[float, float, float]:
     """Return the bytes of any round, for each client and for each member of a neighbourhood.
 
     Sizes are linear in both, so three small rounds of the protocol itself tell them.
     """
     shapes = [(4, None, 4), (6, None, 6), (6, 2, 3)]
-    sent = [
-        MaskedSecAgg(neighbors=k, modulus=256).aggregate(np.zeros((n, 1), np.uint64)).protocol_up[0]
-        for n, k, _ in shapes
-    ]
+    sent = []
+    for n, k, _ in shapes:
+        secagg = MaskedSecAgg(neighbors=k, masks="seeded", modulus=256, security=security)
+        sent.append(secagg.aggregate(np.zeros((n, 1), np.uint64)).protocol_up[0])
     terms = np.array([(1, n, members) for n, _, members in shapes], dtype=float)
     base, per_client, per_member = np.linalg.solve(terms, np.array(sent, dtype=float))
     return float(base), float(per_client), float(per_member)
@@ -302,8 +342,9 @@ class Traffic:
 
 
 def run_round(
-    server: Server,
-    clients: dict[int, Client],
+    server: ServerSession,
+    clients: dict[int, ClientSession],
+    vectors: Any,
     dropouts: Dropouts,
     on_invalid: str = "raise",
     *,
@@ -315,7 +356,9 @@ def run_round(
     Parameters
     ----------
     server, clients
-        The roles. A client that is missing sends nothing.
+        The sessions. A client that is missing sends nothing.
+    vectors : array of int, shape (n, m)
+        The messages to mask, one row a client.
     dropouts : Dropouts
         Who leaves before which message.
     on_invalid : {"raise", "exclude"}
@@ -326,23 +369,32 @@ def run_round(
         Counters to add to.
     """
     excluded: dict[int, str] = {}
-    for stage in STAGES:
+    document = server.document
+    payload = packed_size(document.length, bit_width(document.modulus))
+    for stage in document.stages:
         absent = dropouts.before(stage)
         for i in np.flatnonzero(server.alive).tolist():
             if i not in clients or i in absent:
                 continue
-            incoming = None if stage == STAGES[0] else server.message_for(i).to_bytes()
-            message = clients[i].respond(incoming)
-            data = message.to_bytes()
+            incoming = b"" if stage == "advertise" else server.message_for(i)
+            data = answer(clients[i], incoming, vectors[i])
             if traffic is not None:
-                traffic.protocol_down[i] += len(incoming or b"")
-                traffic.payload_up[i] += message.payload_bytes
-                traffic.protocol_up[i] += len(data) - message.payload_bytes
+                traffic.protocol_down[i] += len(incoming)
+                traffic.payload_up[i] += payload if stage == "mask" else 0
+                traffic.protocol_up[i] += len(data) - (payload if stage == "mask" else 0)
             try:
-                server.receive(i, data if channel is None else channel(stage, i, data))
+                server.receive(data if channel is None else channel(stage, i, data), i)
             except InvalidMessageError as error:
                 if on_invalid == "raise":
                     raise
                 excluded[i] = error.reason
         server.close_stage()
     return excluded
+
+
+def answer(client: ClientSession, incoming: bytes, vector: NDArray[Any]) -> bytes:
+    """Return a client's next message, whichever it is."""
+    if client.stage == "advertise":
+        return client.start()
+    data = client.receive(incoming)
+    return client.mask(vector) if data is None else data

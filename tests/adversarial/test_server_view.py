@@ -17,14 +17,13 @@ from sklearn.metrics import roc_auc_score
 from sklearn.naive_bayes import CategoricalNB
 
 from sparse_secagg.secagg import Dropouts, client, masks, server
-from sparse_secagg.secagg.client import Client, ClientSecrets, self_mask_key
-from sparse_secagg.secagg.graph import complete_graph
+from sparse_secagg.secagg.client import ClientSecrets, ClientSession, self_mask_key
 from sparse_secagg.secagg.keys import derive_key
 from sparse_secagg.secagg.masked import run_round
 from sparse_secagg.secagg.masks import KeyStream, add_modulo, mask
 from sparse_secagg.secagg.messages import MaskedInput
-from sparse_secagg.secagg.server import Server
-from sparse_secagg.secagg.setup import RoundSetup, Session
+from sparse_secagg.secagg.server import ServerSession
+from sparse_secagg.secagg.setup import RoundDocument, RoundSetup, Session
 from tests.statistics import FALSE_ALARM
 
 NOBODY = Dropouts()
@@ -33,7 +32,9 @@ NOBODY = Dropouts()
 def play(rows, modulus, session, secrets=None, dropouts=NOBODY):
     """Run one round and return setup, server and every message the server received."""
     n, length = rows.shape
-    setup = RoundSetup(session.new_round(), complete_graph(n), length, modulus, 2, n // 2 + 1)
+    document = RoundDocument(
+        session.new_round(), n, length, modulus, 2, n // 2 + 1, security="semi_honest"
+    )
     received = {}
 
     def record(stage, i, data):
@@ -41,12 +42,12 @@ def play(rows, modulus, session, secrets=None, dropouts=NOBODY):
         return data
 
     clients = {
-        i: Client(i, row, setup, None if secrets is None else secrets[i])
-        for i, row in enumerate(rows)
+        i: ClientSession(document, i, secrets=None if secrets is None else secrets[i])
+        for i in range(n)
     }
-    host = Server(setup, session)
-    run_round(host, clients, dropouts, channel=record)
-    return setup, host, received
+    host = ServerSession(document, session)
+    run_round(host, clients, rows, dropouts, channel=record)
+    return document.setup(), host, received
 
 
 def masked_vectors(setup, received):
@@ -166,8 +167,10 @@ def break_rounds(monkeypatch):
     kept = {}
     init = ClientSecrets.__init__
 
-    def keep(self, mask_secret, cipher_secret, self_seed):
-        init(self, kept.setdefault(mask_secret[-1], mask_secret), cipher_secret, self_seed)
+    def keep(self, mask_secret=b"", cipher_secret=b"", self_seed=b"", used=False):
+        if mask_secret:
+            mask_secret = kept.setdefault(mask_secret[-1], mask_secret)
+        init(self, mask_secret, cipher_secret, self_seed, used)
 
     monkeypatch.setattr(ClientSecrets, "__init__", keep)
 
@@ -325,11 +328,11 @@ def test_the_bytes_are_all_there_is():
     """Another server that is given the same bytes reaches the same sum: no other channel exists."""
     rows = np.random.default_rng(0).integers(0, 1000, (4, 6), dtype=np.uint64)
     setup, host, received = play(rows, 1000, Session(), dropouts=Dropouts(mask=(1,)))
-    other = Server(setup, Session())
+    other = ServerSession(setup.document, Session())
     for stage in ("advertise", "share", "mask", "unmask"):
         for (at, i), data in received.items():
             if at == stage:
-                other.receive(i, data)
+                other.receive(data, i)
         other.close_stage()
     assert np.array_equal(other.total(), host.total())
     assert np.array_equal(host.total(), rows[[0, 2, 3]].sum(axis=0) % 1000)

@@ -21,14 +21,13 @@ from experiments.decoders import parse_decoder
 from experiments.recordings.prepared import prepare_round
 from experiments.recordings.recording import Recording
 from experiments.results.compressibility import compressibility
-from experiments.spec import RoundSpec
 from experiments.sweeps.cell import Inputs
 from experiments.sweeps.cells import RecordingCell
 from experiments.sweeps.draws import enough_bits
 from experiments.sweeps.engine import run_sweep
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.store import Store, StoreError
-from sparse_secagg import DiscreteGaussian, PrivacyWarning, SparseSecAgg, plan
+from sparse_secagg import DiscreteGaussian, PrivacyWarning, RoundSpec, SparseSecAgg, plan
 
 RNG = np.random.default_rng(0)
 

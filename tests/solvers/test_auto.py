@@ -122,3 +122,32 @@ def test_unknown_noise_is_estimated():
     auto = solvers.get("auto").fit(A, y)
     assert 0.5 * noise < auto.noise_std_ < 2.5 * noise
     assert relative_error(auto.coef_, x) < 0.05
+
+
+def test_a_prior_is_used_where_it_helps_and_left_where_it_does_not():
+    rng = np.random.default_rng(0)
+    x = np.zeros(4000)
+    x[:80] = rng.standard_normal(80)
+    A = ensemble("hadamard", 4000, 500, 0)
+    y = A.matvec(x) + 0.05 * rng.standard_normal(500)
+    plain = solvers.get("auto").fit(A, y, noise_std=0.05)
+    good = solvers.get("auto", prior=solvers.priors.Scores(-np.arange(4000)))
+    good.fit(A, y, noise_std=0.05)
+    assert relative_error(good.coef_, x) < 0.7 * relative_error(plain.coef_, x)
+    assert "with the prior" in good.choice_.reason
+    other = solvers.priors.Previous(rng.standard_normal(4000), 0.01)  # of something else
+    bad = solvers.get("auto", prior=other).fit(A, y, noise_std=0.05)
+    assert relative_error(bad.coef_, x) <= 1.1 * relative_error(plain.coef_, x)
+
+
+def test_rows_that_are_active_together_are_chosen_by_risk():
+    rng = np.random.default_rng(1)
+    rows = np.zeros((200, 20))
+    rows[rng.choice(200, 12, replace=False)] = rng.standard_normal((12, 20))
+    x = rows.ravel()
+    A = ensemble("hadamard", 4000, 600, 0)
+    y = A.matvec(x) + 0.05 * rng.standard_normal(600)
+    found = solvers.get("amp", denoiser="auto", shapes=[(200, 20)]).fit(A, y, noise_std=0.05)
+    assert found.choice_ == {"layer_0": "rows"}
+    plain = solvers.get("amp").fit(A, y, noise_std=0.05)
+    assert relative_error(found.coef_, x) < 0.5 * relative_error(plain.coef_, x)

@@ -1,5 +1,6 @@
 """The contract that every solver keeps, and the registry."""
 
+import importlib
 import pickle
 import subprocess
 import sys
@@ -182,3 +183,22 @@ def test_operators_that_give_nan_or_complex_numbers_are_refused():
         solvers.get("working_set", alpha=0.1).fit(broken, y)
     with pytest.raises(ValueError, match="must be real"):
         solvers.get("working_set").fit(aslinearoperator(A * 1j), y)
+
+
+@pytest.mark.parametrize(
+    ("old", "names"),
+    {
+        "solvers.denoisers": ["Sparse", "LowRank", "get"],
+        "solvers.fista": ["FISTA"],
+        "solvers.ista": ["ISTA"],
+        "solvers.lasso": ["LassoSolver", "alpha_from_noise", "certify", "debiased", "objective"],
+        "solvers.operators": ["Operator", "as_operator"],
+        "solvers.priors": ["Scores", "Groups", "Previous"],
+        "solvers.sklearn_lasso": ["SklearnLasso", "CelerLasso", "SkglmLasso"],
+        "solvers.sqrt_lasso": ["SqrtLasso", "sqrt_lasso_gap"],
+        "solvers.working_set": ["WorkingSet"],
+    }.items(),
+)
+def test_old_import_paths_keep_working(old, names):
+    module = importlib.import_module(old)
+    assert all(hasattr(module, name) for name in names)

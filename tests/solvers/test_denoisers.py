@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from solvers.amp import denoisers
+from solvers.amp import denoisers, low_rank, scalar
 from solvers.denoisers import Auto, Blocks, LowRank, Shrink, Soft, Sparse
 
 TAU = 0.7
@@ -157,7 +157,7 @@ def test_the_weights_maximise_the_likelihood():
     rng = np.random.default_rng(0)
     log_densities = -0.5 * rng.uniform(0, 10, (300, 8))
     number = rng.uniform(0, 5, 300)
-    w = denoisers._learn_weights(number, log_densities)
+    w = scalar._learn_weights(number, log_densities)
     assert w.min() >= 0
     assert w.sum() == pytest.approx(1)
     densities = np.exp(log_densities)
@@ -231,7 +231,7 @@ def test_wide_and_tall_layers_are_treated_alike():
 def test_the_randomised_decomposition_agrees(monkeypatch):
     p = noisy(low_rank_vector())
     exact = LowRank(SHAPES).denoise(p, TAU)
-    monkeypatch.setattr(denoisers, "_EXACT_SVD_UP_TO", 0)
+    monkeypatch.setattr(low_rank, "_EXACT_SVD_UP_TO", 0)
     randomised = LowRank(SHAPES, max_rank=10).denoise(p, TAU)
     np.testing.assert_allclose(randomised.estimate, exact.estimate, atol=0.01 * TAU)
     assert randomised.divergence == pytest.approx(exact.divergence, rel=0.2)
@@ -281,6 +281,6 @@ def test_errors_say_what_to_change(make, message):
 def test_weights_are_learnt_where_rounding_makes_the_hessian_singular():
     """Scales that the data cannot tell apart, and a mixture that is tiny where they matter."""
     ratio = np.full((10, 3), 1e7)
-    target = denoisers._newton_target(np.full(3, 1 / 3), ratio, np.full(10, 0.1), np.full(3, 1e7))
+    target = scalar._newton_target(np.full(3, 1 / 3), ratio, np.full(10, 0.1), np.full(3, 1e7))
     assert np.isfinite(target).all()
     assert (target >= 0).all()

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 
-from solvers.operators import RowSubset, as_operator
+from solvers.operators import Operator, RowSubset, as_operator
+from sparse_secagg import HadamardEncoder
 
 RNG = np.random.default_rng(0)
 A = RNG.standard_normal((30, 70)) * (RNG.random((30, 70)) < 0.5)
@@ -79,3 +80,41 @@ def test_products_with_bad_sizes_are_refused(order, monkeypatch):
         op.rmatvec_with(np.array([1]), np.zeros(29))
     with pytest.raises(IndexError):
         op.rmatvec_with(np.array([70]), np.zeros(30))
+
+
+@pytest.mark.parametrize(
+    ("method", "capability"),
+    [
+        ("sparse_columns", "has_sparse_columns"),
+        ("gram", "has_gram_formula"),
+        ("column_norms", "has_column_norms"),
+    ],
+)
+def test_an_operator_declares_what_it_overrides(method, capability):
+    with pytest.raises(TypeError, match=f"{method} but does not declare {capability}"):
+        type("Undeclared", (Operator,), {method: lambda self, *J: None})
+    declared = type("Declared", (Operator,), {method: lambda self, *J: None, capability: True})
+    type("Child", (declared,), {method: lambda self, *J: None})  # its parent has said it
+
+
+def test_solvers_go_by_what_is_declared():
+    from solvers.lasso.pools import ColumnPool, GramPool, SparsePool, new_pool
+
+    A = RNG.standard_normal((4, 6))
+    pools = [
+        new_pool(operator, np.arange(2))
+        for operator in (
+            as_operator(A),
+            as_operator(sp.csc_array(A)),
+            RowSubset(as_operator(sp.csc_array(A)), np.arange(3)),
+            RowSubset(as_operator(A), np.arange(3)),
+            HadamardEncoder(n_components=4, random_state=0).fit_dimension(6).operator_,
+        )
+    ]
+    assert [type(pool) for pool in pools] == [
+        ColumnPool,
+        SparsePool,
+        SparsePool,
+        ColumnPool,
+        GramPool,
+    ]

@@ -163,9 +163,12 @@ def numbers_of_round(est: SparseSecAgg) -> dict[str, Any]:
 
 
 def numbers_of_plan(request: dict[str, Any]) -> dict[str, Any]:
-    """Return what is pinned of a plan: all but the seed of the rotation, which is drawn anew."""
+    """Return what is pinned of a plan.
+
+    The seed of the rotation is drawn anew, and the bytes of the masked protocol are its own affair.
+    """
     document = json.loads(plan(**request).to_json())
-    del document["parameters"]["seed"]
+    del document["parameters"]["seed"], document["protocol_bytes"], document["bytes_per_client"]
     return document
 
 

@@ -36,7 +36,8 @@ from sparse_secagg import (
 from sparse_secagg.accounting import DEFAULT_ORDERS, INTEGER_ORDERS, gaussian_rdp, rdp_to_dp
 from sparse_secagg.encoders import registry
 from sparse_secagg.mechanisms import SimulationRandomness
-from sparse_secagg.rounds import _digest, unpack_message
+from sparse_secagg.round.config import digest_of
+from sparse_secagg.rounds import unpack_message
 from sparse_secagg.secagg import BelowThresholdError
 
 D, N = 300, 40
@@ -130,7 +131,7 @@ class TestConfig:
     def test_outdated_or_malformed_configs_are_refused(self, config, change, message):
         document = {**json.loads(config.to_json()), **change}
         del document["digest"]
-        document["digest"] = _digest(document)
+        document["digest"] = digest_of(document)
         with pytest.raises(RefusedRoundError, match=message):
             RoundConfig.from_json(json.dumps(document))
 
@@ -360,7 +361,7 @@ def forge(document, path, value):
         place = place[key]
     place[path[-1]] = value
     document.pop("digest")
-    return json.dumps({**document, "digest": _digest(document)})
+    return json.dumps({**document, "digest": digest_of(document)})
 
 
 def paths(document, prefix=()):

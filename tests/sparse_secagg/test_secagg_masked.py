@@ -19,48 +19,52 @@ from sparse_secagg.secagg import (
     survivor_weight,
     unit_weights,
 )
-from sparse_secagg.secagg.client import Client, ClientSecrets
-from sparse_secagg.secagg.graph import complete_graph, regular_graph
+from sparse_secagg.secagg.client import ClientSecrets, ClientSession
 from sparse_secagg.secagg.keys import RoundId
-from sparse_secagg.secagg.masked import run_round
+from sparse_secagg.secagg.masked import answer, run_round
 from sparse_secagg.secagg.messages import (
-    MASK_KEY,
-    SELF_MASK,
+    KINDS,
     TAGS_BYTES,
     AdvertiseKeys,
     MaskedInput,
-    UnmaskRequest,
+    SurvivorList,
 )
-from sparse_secagg.secagg.server import Server
-from sparse_secagg.secagg.setup import STAGES, RoundSetup, Session
+from sparse_secagg.secagg.server import ServerSession
+from sparse_secagg.secagg.setup import RoundDocument, Session
 
 N, LENGTH, MODULUS, THRESHOLD = 8, 5, 1000, 6
 NOBODY = Dropouts()
+STAGES = ("advertise", "share", "mask", "unmask")
+HEADER = 32
 
 
-def make_round(session=None, graph=None, threshold=THRESHOLD, modulus=MODULUS, simulation=False):
-    """Return a setup, its server and its clients with random messages."""
+def make_round(
+    session=None, neighbors=None, threshold=THRESHOLD, modulus=MODULUS, simulation=False
+):
+    """Return a round's setup, its server and its clients, and random messages."""
     session = Session() if session is None else session
-    graph = complete_graph(N) if graph is None else graph
-    setup = RoundSetup(
+    document = RoundDocument(
         session.new_round(),
-        graph,
+        N,
         LENGTH,
         modulus,
         threshold,
-        min(threshold, graph.n_members),
+        threshold,
+        neighbors,
+        None if neighbors is None else 0,
+        security="semi_honest",
     )
-    rows = np.random.default_rng(0).integers(0, modulus, (graph.n_clients, LENGTH), dtype=np.uint64)
-    clients = {i: Client(i, row, setup, simulation=simulation) for i, row in enumerate(rows)}
-    return setup, Server(setup, session), clients, rows
+    rows = np.random.default_rng(0).integers(0, modulus, (N, LENGTH), dtype=np.uint64)
+    clients = {i: ClientSession(document, i, simulation=simulation) for i in range(N)}
+    return document.setup(), ServerSession(document, session), clients, rows
 
 
-def run_until(server, clients, stop):
+def run_until(server, clients, rows, stop):
     """Play honestly until the stage ``stop`` has begun."""
     for stage in STAGES[: STAGES.index(stop)]:
         for i, client in clients.items():
-            incoming = None if stage == "advertise" else server.message_for(i).to_bytes()
-            server.receive(i, client.respond(incoming).to_bytes())
+            incoming = b"" if stage == "advertise" else server.message_for(i)
+            server.receive(answer(client, incoming, rows[i]), i)
         server.close_stage()
 
 
@@ -98,11 +102,11 @@ class TestDropouts:
 
     def test_a_partial_sum_is_never_there(self):
         """The server that aborts has no total to give, at any time."""
-        _, server, clients, _ = make_round()
+        _, server, clients, rows = make_round()
         with pytest.raises(RuntimeError, match="no sum yet"):
             server.total()
         with pytest.raises(BelowThresholdError):
-            run_round(server, clients, Dropouts(unmask=(0, 1, 2, 3)))
+            run_round(server, clients, rows, Dropouts(unmask=(0, 1, 2, 3)))
         with pytest.raises(RuntimeError, match="no sum yet"):
             server.total()
 
@@ -127,18 +131,16 @@ class TestDropouts:
     def test_share_threshold_by_default(self, n, neighbors, threshold, expected):
         """Two thirds and at least the threshold; four fifths of a neighbourhood that is smaller."""
         secagg = MaskedSecAgg(threshold, neighbors)
-        setup = secagg._setup(n, LENGTH, MODULUS, np.random.default_rng(0), None)
-        assert setup.share_threshold == expected
+        document = secagg._document(n, LENGTH, MODULUS, np.random.default_rng(0), None)
+        assert document.share_threshold == expected
 
     def test_survivors_that_fall_apart_end_the_round(self):
         """On a ring, two dropped clients leave two arcs, and each arc's sum would show."""
-        graph = regular_graph(8, 2, np.random.default_rng(0))
+        setup, server, clients, rows = make_round(neighbors=2, threshold=2, simulation=True)
         a = 0
-        b = next(i for i in range(8) if i not in graph.members[a])
-        setup, server, clients, _ = make_round(graph=graph, threshold=2, simulation=True)
-        assert setup.share_threshold == 2
+        b = next(i for i in range(8) if i not in setup.graph.members[a])
         with pytest.raises(BelowThresholdError, match="fallen apart"):
-            run_round(server, clients, Dropouts(mask=(a, b)))
+            run_round(server, clients, rows, Dropouts(mask=(a, b)))
 
     def test_forms_of_the_argument(self):
         rows = np.ones((N, 1), dtype=int)
@@ -193,7 +195,7 @@ class TestPrivacyCharged:
 class TestMisbehaviour:
     def attacked(self, attack, on_invalid, dropouts=NOBODY):
         _, server, clients, rows = make_round()
-        excluded = run_round(server, clients, dropouts, on_invalid, channel=attack)
+        excluded = run_round(server, clients, rows, dropouts, on_invalid, channel=attack)
         return server, excluded, rows
 
     @pytest.mark.parametrize("stage", STAGES)
@@ -205,7 +207,7 @@ class TestMisbehaviour:
             lambda data: data + b"\0",
             lambda data: flip(data, 0),
             lambda data: flip(data, 8 * 20),
-            lambda data: flip(data, 8 * 26),
+            lambda data: flip(data, 8 * 28),
         ],
         ids=["empty", "short", "long", "kind", "round", "sender"],
     )
@@ -228,24 +230,24 @@ class TestMisbehaviour:
 
         def attack(stage, client, data):
             if (stage, client) == ("unmask", 2):
-                for bit in range(8 * (29 + N)):
+                for bit in range(8 * (HEADER + N)):
                     with pytest.raises(InvalidMessageError, match="client 2 "):
-                        server.receive(2, flip(data, bit))
+                        server.receive(flip(data, bit), 2)
             return data
 
-        run_round(server, clients, Dropouts(mask=(5,)), channel=attack)
+        run_round(server, clients, rows, Dropouts(mask=(5,)), channel=attack)
         assert np.array_equal(server.total(), np.delete(rows, 5, axis=0).sum(axis=0) % MODULUS)
 
     def test_every_flipped_bit_of_a_revealed_share_is_noticed(self):
         """Every bit of the eight shares of one message: the dealer's tag tells each of them."""
-        _, server, clients, _ = make_round()
-        run_until(server, clients, "unmask")
-        data = clients[2].respond(server.message_for(2).to_bytes()).to_bytes()
-        for bit in range(8 * (29 + N), 8 * len(data)):
+        _, server, clients, rows = make_round()
+        run_until(server, clients, rows, "unmask")
+        data = clients[2].receive(server.message_for(2))
+        for bit in range(8 * (HEADER + N), 8 * len(data)):
             server._came[2] = False
             server.complaints.clear()
-            server.receive(2, flip(data, bit))
-            dealer = (bit // 8 - 29 - N) // 34
+            server.receive(flip(data, bit), 2)
+            dealer = (bit // 8 - HEADER - N) // 34
             assert server.complaints == [(dealer, 2)]
 
     @pytest.mark.parametrize("on_invalid", ["raise", "exclude"])
@@ -281,7 +283,7 @@ class TestMisbehaviour:
 
     @pytest.mark.parametrize("on_invalid", ["raise", "exclude"])
     def test_a_share_that_does_not_open_is_noted_and_the_round_goes_on(self, on_invalid):
-        header = 29 + N
+        header = HEADER + N
 
         def attack(stage, client, data):
             return flip(data, 8 * header + 3) if (stage, client) == ("share", 6) else data
@@ -302,7 +304,7 @@ class TestMisbehaviour:
             liars = tuple(i for i in range(N) if i != 4)
             return dataclasses.replace(honest, complaints=liars).to_bytes()
 
-        assert run_round(server, clients, NOBODY, on_invalid, channel=attack) == {}
+        assert run_round(server, clients, rows, NOBODY, on_invalid, channel=attack) == {}
         assert len(server.complaints) == N - 1
         assert server.survivors.tolist() == list(range(N))
         assert np.array_equal(server.total(), rows.sum(axis=0) % MODULUS)
@@ -310,17 +312,17 @@ class TestMisbehaviour:
     @pytest.mark.parametrize(("kind", "dropouts"), [(0, Dropouts()), (1, Dropouts(mask=(6,)))])
     def test_shares_of_another_secret_than_announced_are_noticed(self, kind, dropouts):
         """The dealer deals consistently, with right tags, but not what it committed itself to."""
-        _, server, clients, _ = make_round()
-        messages = clients[6].respond  # advertises with the announced secrets
+        _, server, clients, rows = make_round()
+        honest = clients[6].receive
 
-        def respond(incoming=None):
-            if incoming is not None and clients[6]._stage == 1:
+        def receive(incoming):
+            if clients[6].stage == "share":
                 name = ("self_seed", "mask_secret")[kind]
                 setattr(clients[6]._secrets, name, b"\1" * 32)
-            return messages(incoming)
+            return honest(incoming)
 
-        clients[6].respond = respond
-        run_round(server, clients, dropouts)
+        clients[6].receive = receive
+        run_round(server, clients, rows, dropouts)
         with pytest.raises(InvalidMessageError, match="client 6 .*announced"):
             server.total()
 
@@ -338,26 +340,26 @@ class TestMisbehaviour:
         def attack(stage, client, data):
             if (stage, client) != ("advertise", 1):
                 return data
-            return data[: 29 + place] + bytes(32) + data[29 + place + 32 :]
+            return data[: HEADER + place] + bytes(32) + data[HEADER + place + 32 :]
 
         with pytest.raises(InvalidMessageError, match="client 1 .*no key"):
             self.attacked(attack, "raise")
 
     def test_a_second_message_in_one_stage_is_refused(self):
-        _, server, clients, _ = make_round()
-        data = clients[0].respond().to_bytes()
-        server.receive(0, data)
+        _, server, clients, _rows = make_round()
+        data = clients[0].start()
+        server.receive(data, 0)
         with pytest.raises(InvalidMessageError, match="client 0 sent two"):
-            server.receive(0, data)
+            server.receive(data, 0)
 
     def test_a_latecomer_is_refused(self):
-        _, server, clients, _ = make_round()
-        late = clients[0].respond().to_bytes()
+        _, server, clients, _rows = make_round()
+        late = clients[0].start()
         for i in range(1, N):
-            server.receive(i, clients[i].respond().to_bytes())
+            server.receive(clients[i].start(), i)
         server.close_stage()
         with pytest.raises(InvalidMessageError, match="client 0 is not part"):
-            server.receive(0, late)
+            server.receive(late, 0)
 
     def test_a_complaint_about_a_stranger_is_refused(self):
         setup, server, clients, rows = make_round()
@@ -368,69 +370,58 @@ class TestMisbehaviour:
             return MaskedInput(setup.view, 4, rows[4], MODULUS, (99,)).to_bytes()
 
         with pytest.raises(InvalidMessageError, match="client 4 .*not its neighbours"):
-            run_round(server, clients, Dropouts(), channel=attack)
+            run_round(server, clients, rows, Dropouts(), channel=attack)
 
 
 class TestServerThatAsksTooMuch:
     def at_the_last_stage(self):
-        setup, server, clients, _ = make_round()
-        run_until(server, clients, "unmask")
-        requests = {i: server.message_for(i) for i in clients}
-        return setup, clients, requests
-
-    def test_a_request_has_no_room_for_both_kinds(self):
-        setup, clients, requests = self.at_the_last_stage()
-        wanted = requests[0].wanted.copy()
-        wanted[3] = SELF_MASK + MASK_KEY
-        bad = UnmaskRequest(setup.view, 0, wanted).to_bytes()
-        with pytest.raises(ServerFaultError, match="malformed flags"):
-            clients[0].respond(bad)
+        setup, server, clients, rows = make_round()
+        run_until(server, clients, rows, "unmask")
+        return setup, clients, {i: server.message_for(i) for i in clients}
 
     def test_a_client_answers_once(self):
-        setup, clients, requests = self.at_the_last_stage()
-        clients[0].respond(requests[0].to_bytes())
-        other = requests[0].wanted.copy()
-        other[3] = MASK_KEY
+        setup, clients, lists = self.at_the_last_stage()
+        clients[0].receive(lists[0])
+        other = np.arange(N) != 3
         with pytest.raises(ReuseError, match="finished"):
-            clients[0].respond(UnmaskRequest(setup.view, 0, other).to_bytes())
+            clients[0].receive(SurvivorList(setup.view, 0, other).to_bytes())
 
     def test_a_client_does_not_give_its_own_mask_key(self):
-        setup, clients, requests = self.at_the_last_stage()
-        wanted = requests[0].wanted.copy()
-        wanted[0] = MASK_KEY
-        with pytest.raises(ServerFaultError, match="own mask key"):
-            clients[0].respond(UnmaskRequest(setup.view, 0, wanted).to_bytes())
+        setup, clients, _ = self.at_the_last_stage()
+        with pytest.raises(ServerFaultError, match="client 0 .*not named as a survivor"):
+            clients[0].receive(SurvivorList(setup.view, 0, np.arange(N) > 0).to_bytes())
 
     def test_a_client_does_not_unmask_a_sum_of_few(self):
         setup, clients, _ = self.at_the_last_stage()
-        wanted = np.full(N, MASK_KEY, dtype=np.uint8)
-        wanted[: THRESHOLD - 1] = SELF_MASK
-        with pytest.raises(BelowThresholdError, match="5 members .* survived"):
-            clients[0].respond(UnmaskRequest(setup.view, 0, wanted).to_bytes())
+        few = np.arange(N) < THRESHOLD - 1
+        with pytest.raises(BelowThresholdError, match="5 clients survived"):
+            clients[0].receive(SurvivorList(setup.view, 0, few).to_bytes())
 
     def test_one_key_for_two_neighbours_is_refused(self):
         _, server, clients, _ = make_round()
         for i, client in clients.items():
-            server.receive(i, client.respond().to_bytes())
+            server.receive(client.start(), i)
         server.close_stage()
-        message = server.message_for(0)
-        message.keys[1] = message.keys[0]
+        data = bytearray(server.message_for(0))
+        first, row = HEADER + N, 96
+        data[first + row : first + row + 32] = data[first : first + 32]
         with pytest.raises(ServerFaultError, match="one key for two"):
-            clients[0].respond(message.to_bytes())
+            clients[0].receive(bytes(data))
 
     def test_messages_of_another_round_are_refused(self):
-        setup, clients, requests = self.at_the_last_stage()
-        later = dataclasses.replace(setup, round_id=RoundId(setup.round_id.session, 1))
-        other = UnmaskRequest(later.view, 0, requests[0].wanted)
+        setup, clients, _ = self.at_the_last_stage()
+        document = setup.document
+        later = dataclasses.replace(document, round_id=RoundId(document.round_id.session, 1))
+        other = SurvivorList(later.setup().view, 0, np.ones(N, dtype=bool))
         with pytest.raises(ServerFaultError, match="another session or round"):
-            clients[0].respond(other.to_bytes())
+            clients[0].receive(other.to_bytes())
 
-    @pytest.mark.parametrize("answers", [0, 1, 2])
-    def test_no_message_at_all_is_refused(self, answers):
-        _, server, clients, _ = make_round()
-        run_until(server, clients, STAGES[answers + 1])
+    @pytest.mark.parametrize("stage", STAGES[1:])
+    def test_no_message_at_all_is_refused(self, stage):
+        _, server, clients, rows = make_round()
+        run_until(server, clients, rows, stage)
         with pytest.raises(ServerFaultError, match="0 bytes"):
-            clients[0].respond(None)
+            clients[0].receive(b"")
 
 
 class TestReuse:
@@ -468,37 +459,38 @@ class TestReuse:
             pickle.loads(pickle.dumps(secagg)).aggregate(rows, round_id=7)
 
     def test_secrets_serve_once(self):
-        setup, _, _, rows = make_round()
+        setup, _, _, _rows = make_round()
         secrets = ClientSecrets()
-        Client(0, rows[0], setup, secrets)
+        ClientSession(setup.document, 0, secrets=secrets)
         with pytest.raises(ReuseError, match="draw new ones"):
-            Client(0, rows[0], setup, secrets)
+            ClientSession(setup.document, 0, secrets=secrets)
 
     @pytest.mark.parametrize("again", ["mask_secret", "cipher_secret", "self_seed"])
     @pytest.mark.parametrize("same_round", [True, False])
     def test_the_server_recognises_a_key_or_seed(self, again, same_round):
         session = Session()
-        setup, server, _, rows = make_round(session)
+        setup, server, _, _ = make_round(session)
         first = ClientSecrets()
-        server.receive(0, Client(0, rows[0], setup, first).respond().to_bytes())
+        server.receive(ClientSession(setup.document, 0, secrets=first).start(), 0)
         if not same_round:
-            setup, server, _, rows = make_round(session)
+            setup, server, _, _ = make_round(session)
         second = ClientSecrets(**{again: getattr(first, again)})
         with pytest.raises(InvalidMessageError, match="client 1 .*used before"):
-            server.receive(1, Client(1, rows[1], setup, second).respond().to_bytes())
+            server.receive(ClientSession(setup.document, 1, secrets=second).start(), 1)
 
     def test_masks_of_two_rounds_differ(self):
         """One client's masked zeros, in two rounds of one session: independent residues."""
         session, seen = Session(), []
         for _ in range(2):
-            _, server, clients, _ = make_round(session, modulus=2**60)
+            _, server, clients, rows = make_round(session, modulus=2**60)
             run_round(
                 server,
                 clients,
+                rows,
                 Dropouts(),
                 channel=lambda s, c, d: seen.append(d) or d if (s, c) == ("mask", 0) else d,
             )
-        assert seen[0][29:] != seen[1][29:]
+        assert seen[0][HEADER:] != seen[1][HEADER:]
 
 
 class TestBytes:
@@ -508,11 +500,11 @@ class TestBytes:
         k = n - 1 if neighbors is None else neighbors
         rows = np.zeros((n, m), dtype=int)
         result = MaskedSecAgg(15, neighbors, modulus=2**bits).aggregate(rows)
-        header, flags = 29, k + 1
+        header, flags, survivors = HEADER, k + 1, -(-n // 8)
         keys, ciphertext, share, tag = 32, 2 * 34 + 16, 34, 16
         up = 4 * header + 3 * keys + flags + k * ciphertext + 2 * (k + 1) * tag
         up += 4 + flags + (k + 1) * share
-        down = 3 * header + 3 * flags + 2 * k * keys + k * ciphertext
+        down = 3 * header + 2 * flags + survivors + 3 * k * keys + k * ciphertext
         assert set(result.payload_up) == {-(-m * bits // 8)}
         assert set(result.protocol_up) == {up}
         assert set(result.protocol_down) == {down}
@@ -525,7 +517,7 @@ class TestBytes:
         secagg = MaskedSecAgg(2, masks="seeded", modulus=4, share_threshold=2)
         result = secagg.aggregate(rows, stages)
         assert result.bytes_up[0] == 0
-        assert result.bytes_up[1] == 29 + 96
+        assert result.bytes_up[1] == HEADER + 96
         assert np.all(np.diff(result.bytes_up[:5]) > 0)
         assert result.payload_up.tolist() == [0, 0, 0, 25, 25, 25, 25, 25]
 
@@ -563,13 +555,14 @@ class TestRoles:
         assert not MaskedSecAgg(modulus=4).aggregate(rows).not_private
 
     def test_secrets_are_in_no_representation_and_no_pickle(self):
-        setup, server, clients, _ = make_round()
+        setup, server, clients, rows = make_round()
         sent = []
-        run_round(server, clients, Dropouts(), channel=lambda s, c, d: sent.append(d) or d)
         client = clients[0]
         secrets = client._secrets
         hidden = [secrets.mask_secret, secrets.cipher_secret, secrets.self_seed]
-        text = " ".join(map(repr, (client, secrets, server, setup, vars(client)["_mask_pair"])))
+        holders = [client, secrets, server, setup, vars(client)["_mask_pair"]]
+        run_round(server, clients, rows, Dropouts(), channel=lambda s, c, d: sent.append(d) or d)
+        text = " ".join(map(repr, holders))
         for secret in hidden:
             assert repr(secret)[2:-1] not in text
             assert secret.hex() not in text
@@ -582,17 +575,19 @@ class TestRoles:
         assert all(mask_secret not in data and cipher_secret not in data for data in sent)
 
     def test_representations_of_messages_show_no_share_and_no_vector(self):
-        _, server, clients, _ = make_round()
-        shown = []
-        for stage in STAGES:
-            for i, client in clients.items():
-                incoming = None if stage == "advertise" else server.message_for(i).to_bytes()
-                message = client.respond(incoming)
-                shown.append((stage, repr(message)))
-                server.receive(i, message.to_bytes())
-            server.close_stage()
-        assert not any("values" in text for stage, text in shown if stage == "mask")
-        assert not any("shares=" in text for stage, text in shown if stage == "unmask")
+        setup, server, clients, rows = make_round()
+        shown = {}
+
+        def read(stage, client, data):
+            kind = next(kind for kind in KINDS if kind.kind == data[3])
+            shown[stage] = repr(kind.from_bytes(data, setup, client))
+            return data
+
+        run_round(server, clients, rows, Dropouts(), channel=read)
+        assert "MaskedInput" in shown["mask"]
+        assert "values" not in shown["mask"]
+        assert "UnmaskShares" in shown["unmask"]
+        assert "shares=" not in shown["unmask"]
 
     def test_errors_survive_pickling(self):
         error = pickle.loads(pickle.dumps(InvalidMessageError(3, "lied")))
@@ -600,7 +595,7 @@ class TestRoles:
 
     def test_messages_round_trip(self):
         setup, _, clients, _ = make_round()
-        data = clients[2].respond().to_bytes()
+        data = clients[2].start()
         assert AdvertiseKeys.from_bytes(data, setup, 2).to_bytes() == data
         with pytest.raises(ValueError, match="claims to be client 2"):
             AdvertiseKeys.from_bytes(data, setup, 3)

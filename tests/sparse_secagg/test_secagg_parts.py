@@ -17,7 +17,7 @@ from sparse_secagg.secagg import shamir
 from sparse_secagg.secagg.graph import complete_graph, regular_graph
 from sparse_secagg.secagg.keys import X25519, RoundId, Seeded, seal, unseal
 from sparse_secagg.secagg.masks import MaskSum, mask
-from sparse_secagg.secagg.setup import RoundSetup, resolve_threshold
+from sparse_secagg.secagg.setup import RoundDocument, resolve_threshold
 from tests.statistics import assert_counts
 
 
@@ -145,7 +145,8 @@ class TestGraph:
         adjacency = np.zeros((n, n), dtype=int)
         for i in range(n):
             assert len(set(graph.members[i])) == k + 1
-            assert graph.members[i, graph.own_rank(i)] == i
+            assert i in graph.members[i]
+            assert graph.neighbourhood(i).tolist() == graph.members[i].tolist()
             adjacency[i, graph.members[i]] = 1
             for a, j in enumerate(graph.members[i]):
                 assert graph.members[j, graph.rank[i, a]] == i
@@ -194,11 +195,11 @@ class TestKeys:
         assert X25519(nine).public.hex() == expected
 
     def test_keys_differ_by_purpose_session_round_and_pair(self):
-        setup = RoundSetup(RoundId(b"a" * 16, 0), complete_graph(4), 5, 100, 3, 3)
+        document = RoundDocument(RoundId(b"a" * 16, 0), 4, 5, 100, 3, 3, security="semi_honest")
         keys = [
-            dataclasses.replace(setup, round_id=RoundId(session, number)).derive(
-                b"s" * 32, purpose, i, j
-            )
+            dataclasses.replace(document, round_id=RoundId(session, number))
+            .setup()
+            .derive(b"s" * 32, purpose, i, j)
             for session in (b"a" * 16, b"b" * 16)
             for number in (0, 1)
             for purpose in ("share", "pair mask", "self mask")
@@ -207,26 +208,33 @@ class TestKeys:
         assert len(set(keys)) == len(keys)
 
     def test_keys_differ_by_everything_public_about_the_round(self):
-        """Every field of the setup; a field that the digest forgot would give a key twice."""
-        rng = np.random.default_rng(0)
-        setup = RoundSetup(RoundId(b"a" * 16, 0), regular_graph(9, 4, rng), 5, 100, 3, 3)
+        """Every field of the document; a field that the digest forgot would give a key twice."""
+        document = RoundDocument(
+            RoundId(b"a" * 16, 0), 10, 5, 100, 3, 3, 4, 7, security="semi_honest"
+        )
         changes = {
             "round_id": RoundId(b"a" * 16, 1),
-            "graph": regular_graph(9, 4, rng),
+            "n_clients": 11,
             "length": 6,
             "modulus": 101,
             "threshold": 4,
             "share_threshold": 4,
+            "neighbors": 5,
+            "graph_seed": 8,
             "masks": "seeded",
+            "roster": b"r" * 32,
             "context": b"configuration",
         }
-        assert set(changes) == {item.name for item in dataclasses.fields(RoundSetup)}
-        views = [setup, *(dataclasses.replace(setup, **{k: v}) for k, v in changes.items())]
-        views += [dataclasses.replace(setup, graph=complete_graph(n)) for n in (9, 10)]
-        assert len({view.derive(b"s" * 32, "pair mask", 0, 1) for view in views}) == len(views)
-        assert len({view.view for view in views}) == len(views)
-        again = dataclasses.replace(setup, context=b"configuration")
-        assert again.digest == views[-3].digest
+        names = {item.name for item in dataclasses.fields(RoundDocument)}
+        assert {*changes, "security"} == names
+        others = [dataclasses.replace(document, **{k: v}) for k, v in changes.items()]
+        others.append(dataclasses.replace(document, neighbors=None, graph_seed=None))
+        others.append(dataclasses.replace(document, security="malicious", graph_seed=None))
+        setups = [other.setup() for other in (document, *others)]
+        setups.append(others[-1].setup(b"root of other keys" + bytes(14)))
+        assert len({s.derive(b"s" * 32, "pair mask", 0, 1) for s in setups}) == len(setups)
+        assert len({s.view for s in setups}) == len(setups)
+        assert RoundDocument.from_json(document.to_json()).digest == document.digest
 
     def test_a_flipped_bit_does_not_open(self):
         sealed = seal(b"k" * 32, b"share")

@@ -1,0 +1,362 @@
+"""What a plan says: choices, noise, predicted error, bytes and lower bounds of one round."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from sklearn.base import clone
+
+from sparse_secagg.encoders import (
+    CountSketchEncoder,
+    GaussianEncoder,
+    HadamardEncoder,
+    IdentityEncoder,
+    LinearEncoder,
+)
+from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
+from sparse_secagg.parameters import SketchClip
+from sparse_secagg.privacy import RoundPrivacy, Sampling
+
+#: Parameters of the mechanism that say what its noise was sized for.
+_TARGET = (
+    "epsilon",
+    "delta",
+    "noise_multiplier",
+    "rounds",
+    "min_survivors",
+    "colluders",
+    "sampling",
+    "beta",
+)
+
+__all__ = ["LowerBounds", "Plan", "SparseErrors", "TradeOff"]
+
+
+class LowerBounds(NamedTuple):
+    """Bits per client that no scheme can go below (Theorem on compression lower bounds).
+
+    ``general``: max((k/2)·log₂(c²/ξ), 1) for any scheme of error ξ, the predicted one.
+    ``unbiased_order``: min(n²ε², k) for unbiased schemes; order only, the constant is unknown.
+    k is d; for a sparse decoder it is s, as if the support were known.
+    """
+
+    general: float
+    unbiased_order: float
+
+
+class SparseErrors(NamedTuple):
+    """Rules of thumb for the squared errors when the mean has s nonzero coordinates.
+
+    ``lasso``: s·noise_std²·(2 ln d + 1), the Lasso at alpha from the noise level.
+    ``least_squares``: s·noise_std²/(1 − s/m), on the true support; message passing comes close.
+    """
+
+    lasso: float
+    least_squares: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one round will do, cost and achieve. Made by :func:`plan`.
+
+    Attributes
+    ----------
+    d, n_clients : int
+        Dimension and cohort.
+    clip_norm : float
+        The clients' clip c; sketches are clipped at ``parameters.clip_norm``.
+    privacy : RoundPrivacy
+        What one round reveals, to every observer.
+    rounds : int
+        Rounds the ε are about.
+    encoder, decoder : str
+        Names of the encoder and of the solver.
+    n_components : int
+        Sketch length m.
+    n_rows : int or None
+        Rows t of a count sketch.
+    sketch_clip : float or "spectral"
+        Clip of a sketch over that of a vector; "spectral": σ_max(S), known when S is drawn.
+    parameters : MechanismParameters
+        Calibrated parameters of the mechanism.
+    noise_std : float
+        Standard deviation of a coordinate of the decoded mean sketch.
+    predicted_mse : float
+        Squared error of ``decoder`` at ‖μ‖ = c.
+    compression_mse, noise_mse : float
+        Error of the linear decoder at ‖μ‖ = c: from compression and from noise.
+    central_mse : float
+        Error of the central Gaussian without compression at the same privacy.
+    noise_mse_limit : float
+        What ``noise_mse`` would be with unlimited bits.
+    sparsity : int or None
+        Nonzero coordinates of the mean, if given.
+    sparse_mse : SparseErrors or None
+        Rules of thumb for sparse decoders, if the sparsity is given.
+    lower_bound_bits : LowerBounds
+        Lower bounds on the bits of one client.
+    secagg : str
+        "ideal" or "masked".
+    threshold : float or None
+        Of secure aggregation: clients, or their share; None for its default.
+    neighbors : int or None
+        Neighbours of a client in the masked protocol; None: everybody.
+    protocol_bytes : int
+        What a client sends for secure aggregation itself, beside the payload.
+    mechanism : IntegerMechanism or None
+        The mechanism with its target, not calibrated; None for the plan of a round that was run.
+    """
+
+    d: int
+    n_clients: int
+    clip_norm: float
+    privacy: RoundPrivacy
+    rounds: int
+    encoder: str
+    decoder: str
+    n_components: int
+    n_rows: int | None
+    sketch_clip: SketchClip
+    parameters: MechanismParameters
+    noise_std: float
+    predicted_mse: float
+    compression_mse: float
+    noise_mse: float
+    central_mse: float
+    noise_mse_limit: float
+    sparsity: int | None
+    sparse_mse: SparseErrors | None
+    lower_bound_bits: LowerBounds
+    secagg: str = "ideal"
+    threshold: float | None = None
+    neighbors: int | None = None
+    protocol_bytes: int = 0
+    mechanism: IntegerMechanism | None = None
+
+    @property
+    def n_bits(self) -> int:
+        """Bits of one coordinate."""
+        return self.parameters.n_bits
+
+    @property
+    def gamma(self) -> float:
+        """Granularity γ."""
+        return self.parameters.gamma
+
+    @property
+    def sigma(self) -> float:
+        """Noise σ of one client."""
+        return self.parameters.sigma
+
+    @property
+    def modulus(self) -> int:
+        """Modulus M = 2^n_bits."""
+        return self.parameters.modulus
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Z of one round."""
+        return self.parameters.noise_multiplier
+
+    @property
+    def delta(self) -> float:
+        """The δ of every ε."""
+        return self.privacy.delta
+
+    @property
+    def colluders(self) -> int:
+        """Clients that may tell the server their noise."""
+        return self.privacy.colluders
+
+    @property
+    def epsilon_server(self) -> float:
+        """ε of all rounds against the server and its colluders."""
+        return self.privacy.epsilon("colluders", rounds=self.rounds)
+
+    @property
+    def epsilon_release(self) -> float:
+        """ε of all rounds against anyone who sees only the results."""
+        return self.privacy.epsilon("release", rounds=self.rounds)
+
+    @property
+    def zcdp_epsilon(self) -> float:
+        """The paper's ε of one round: 1/z for Gaussian noise under zero-out."""
+        return self.privacy.zcdp_epsilon()
+
+    @property
+    def compression(self) -> float:
+        """d/m."""
+        return self.d / self.n_components
+
+    @property
+    def bits_per_client(self) -> int:
+        """Payload of one message, padding included."""
+        return self.parameters.bits_per_client
+
+    @property
+    def bytes_per_client(self) -> int:
+        """All that a client sends in a round: payload and protocol."""
+        return -(-self.bits_per_client // 8) + self.protocol_bytes
+
+    @property
+    def bits_per_parameter(self) -> float:
+        """Payload bits for each of the d parameters."""
+        return self.bits_per_client / self.d
+
+    @property
+    def relative_error(self) -> float:
+        """``predicted_mse`` over c²: 1 is what answering zero gives."""
+        return self.predicted_mse / self.clip_norm**2
+
+    def make_encoder(self) -> LinearEncoder:
+        """Return the encoder, not yet fitted."""
+        m = self.n_components
+        if self.encoder == "identity":
+            return IdentityEncoder()
+        if self.encoder == "hadamard":
+            return HadamardEncoder(n_components=m)
+        if self.encoder == "gaussian":
+            return GaussianEncoder(n_components=m)
+        if self.encoder == "count_sketch":
+            return CountSketchEncoder(n_components=m, n_rows=int(self.n_rows or 1))
+        raise ValueError(f"encoder={self.encoder!r} cannot be made from a plan.")
+
+    def make_mechanism(self) -> IntegerMechanism:
+        """Return the mechanism with the plan's target and bits, not yet calibrated."""
+        if self.mechanism is None:
+            raise ValueError("This plan describes a round that was run; make one with plan(...).")
+        return clone(self.mechanism)
+
+    @property
+    def target(self) -> dict[str, Any] | None:
+        """What the noise was sized for; None for the plan of a round that was run."""
+        if self.mechanism is None:
+            return None
+        return {name: getattr(self.mechanism, name) for name in _TARGET}
+
+    def explain(self) -> str:
+        """Return the plan in sentences: what was chosen, and why more would not help."""
+        lines = [
+            self._explain_message(),
+            self._explain_privacy(),
+            f"Grid gamma = {self.gamma:.4g}, noise sigma = {self.sigma:.4g} per client; rounding "
+            f"inflates the sensitivity by {100 * (self.parameters.inflation - 1):.2g} %, sketches "
+            f"are clipped at {self.parameters.clip_norm / self.clip_norm:.4g} times the clip of "
+            "vectors.",
+            *self._explain_error(),
+            f"Lower bounds, bits per client: any scheme of this error "
+            f"{self.lower_bound_bits.general:.4g}; unbiased schemes of the order of "
+            f"{self.lower_bound_bits.unbiased_order:.4g} (constant unknown).",
+        ]
+        if not self.relative_error < 1:
+            lines.insert(
+                0,
+                f"Of no use by itself: the predicted error is {self.relative_error:.4g} times "
+                "that of answering zero. Ask for less privacy or more clients, or average over "
+                "rounds.",
+            )
+        return "\n".join(lines)
+
+    def _explain_message(self) -> str:
+        m = f"m = {self.n_components:,} coordinates"
+        how = {
+            "identity": f"the vectors themselves, {m}",
+            "count_sketch": f"count sketches of {m} in {self.n_rows} rows",
+            "hadamard": f"subsampled Hadamard sketches of {m}",
+            "gaussian": f"Gaussian sketches of {m}",
+        }.get(self.encoder, f"sketches of {m} ({self.encoder})")
+        text = (
+            f"{self.n_clients:,} clients, d = {self.d:,}: {how} (compression "
+            f"{self.compression:.3g}), b = {self.n_bits} bits each: {self.bits_per_client:,} bits "
+            f"per client, {self.bits_per_parameter:.3g} per parameter."
+        )
+        if self.secagg == "masked":
+            text += (
+                f" Secure aggregation adds {self.protocol_bytes:,} bytes, "
+                f"{self.bytes_per_client:,} in all."
+            )
+        return text
+
+    def _explain_privacy(self) -> str:
+        against = self.privacy.describe_observer("colluders" if self.colluders else "server")
+        return (
+            f"Privacy over {self.rounds} round(s), delta = {self.delta:.3g}: "
+            f"epsilon {self.epsilon_server:.4g} against {against}, "
+            f"{self.epsilon_release:.4g} against {self.privacy.describe_observer('release')}. "
+            f"Noise multiplier z = {self.noise_multiplier:.4g} per round (zCDP epsilon "
+            f"{self.zcdp_epsilon:.4g})."
+        )
+
+    def _explain_error(self) -> list[str]:
+        parts = ""
+        if self.decoder == "linear":
+            parts = f" (compression {self.compression_mse:.4g}, noise {self.noise_mse:.4g})"
+        lines = [
+            f"Predicted squared error of the {self.decoder} decoder {self.predicted_mse:.4g}"
+            f"{parts}; divided by that of answering zero {self.relative_error:.4g}. "
+            f"Central Gaussian without compression or decoder: {self.central_mse:.4g}.",
+            f"More bits would lower the noise part by {100 * self._gain_of_bits():.2g} % at most.",
+        ]
+        if self.decoder == "linear" and self.encoder != "identity":
+            double = self.compression_mse / 2 + self.noise_mse
+            lines.append(
+                f"Twice the sketch would lower the error by "
+                f"{100 * (1 - double / self.predicted_mse):.2g} % or more, for twice the bits."
+            )
+        if self.sparse_mse is not None:
+            lines.append(
+                f"With {self.sparsity} nonzero coordinates: Lasso about "
+                f"{self.sparse_mse.lasso:.3g}, least squares on the support "
+                f"{self.sparse_mse.least_squares:.3g}."
+            )
+        return lines
+
+    def to_json(self) -> str:
+        """Return every number of the plan as JSON."""
+        left_out = ("privacy", "mechanism")
+        names = [item.name for item in fields(self) if item.name not in left_out]
+        document: dict[str, Any] = {name: getattr(self, name) for name in names}
+        document["parameters"] = self.parameters.to_dict()
+        for name in ("lower_bound_bits", "sparse_mse"):
+            value = getattr(self, name)
+            document[name] = None if value is None else value._asdict()
+        document["target"] = target = self.target
+        if target is not None and isinstance(target["sampling"], Sampling):
+            target["sampling"] = asdict(target["sampling"])
+        for name in (
+            "delta",
+            "colluders",
+            "epsilon_server",
+            "epsilon_release",
+            "zcdp_epsilon",
+            "n_bits",
+            "gamma",
+            "sigma",
+            "modulus",
+            "bits_per_client",
+            "bytes_per_client",
+            "bits_per_parameter",
+            "relative_error",
+        ):
+            document[name] = getattr(self, name)
+        return json.dumps(document)
+
+    def _gain_of_bits(self) -> float:
+        return max(0.0, 1.0 - self.noise_mse_limit / self.noise_mse)
+
+
+class TradeOff(NamedTuple):
+    """The error of one scheme against what a client sends; see :func:`trade_offs`.
+
+    ``bytes_per_client`` includes the protocol of secure aggregation; ``relative_error`` is over
+    c², ``n_components`` and ``n_bits`` are those of each point.
+    """
+
+    encoder: str
+    decoder: str
+    bytes_per_client: list[int]
+    relative_error: list[float]
+    n_components: list[int]
+    n_bits: list[int]

@@ -1,0 +1,32 @@
+"""Decoders by name, import path or instance, with what is known of the mean beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+
+import solvers
+
+__all__ = ["make_decoder"]
+
+
+def make_decoder(decoder: Any, prior: Any = None) -> Any:
+    """Return a new solver for a name, or an unfitted copy of one.
+
+    Parameters
+    ----------
+    decoder : str or Solver
+        A name, ``"package.module:Class"`` or an instance.
+    prior : prior of :mod:`solvers.priors`, optional
+        Handed to the solver, which must take one.
+    """
+    solver = solvers.get(decoder) if isinstance(decoder, str) else clone(decoder)
+    if prior is None:
+        return solver
+    if "prior" not in solver.get_params(deep=False):
+        raise ValueError(
+            f"prior={type(prior).__name__} cannot be used by decoder={decoder!r}, which takes no "
+            "prior; use decoder='amp', or leave the prior out."
+        )
+    return solver.set_params(prior=prior)

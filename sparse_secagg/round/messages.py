@@ -1,0 +1,213 @@
+"""A round between parties that share nothing but bytes: one client's message, and their sum.
+
+A client answers a :class:`RoundConfig` with :func:`client_encode`: clip, sketch, and the integer
+message of the mechanism. The server adds messages modulo M and inverts the steps with
+:func:`server_decode`.
+
+A client trusts no number it is sent: it recomputes ε from the noise it will really add and refuses
+what exceeds its own :class:`ClientPolicy`. What it answers is *not masked*: a message carries one
+share of the noise, and its own ε (:attr:`RoundConfig.local_epsilon`) is far above the round's.
+Messages are for secure aggregation, or for one process that everybody trusts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.mechanisms.randomness import Randomness
+from sparse_secagg.privacy.observers import Costed, RoundPrivacy
+from sparse_secagg.round.config import DIGEST_BYTES, RoundConfig
+from sparse_secagg.round.decoders import make_decoder
+from sparse_secagg.round.parts import parts_of
+from sparse_secagg.round.policy import ClientPolicy
+from sparse_secagg.secagg.errors import BelowThresholdError
+from sparse_secagg.secagg.wire import pack, packed_size, unpack
+
+__all__ = ["Estimate", "aggregate", "client_encode", "server_decode", "unpack_message"]
+
+_MAGIC = b"SSA1"
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate(Costed):
+    """A decoded mean and what it cost. NumPy takes it for the array ``mean``.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+        Estimate of the survivors' mean.
+    privacy : RoundPrivacy
+        What the round revealed, with the noise that survived.
+    n_survivors : int
+        Clients in the sum.
+    noise_std : float
+        Standard deviation of the noise in each coordinate of the mean sketch.
+    """
+
+    mean: NDArray[np.float64] = field(repr=False)
+    privacy: RoundPrivacy = field(repr=False)
+    n_survivors: int
+    noise_std: float
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.mean[index]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.mean, dtype=dtype, copy=copy)
+
+
+def client_encode(
+    config: RoundConfig | str | bytes,
+    x: ArrayLike,
+    *,
+    policy: ClientPolicy | None = None,
+    rng: Randomness | None = None,
+) -> bytes:
+    """Return one client's message: its sketch, clipped, rounded and noisy, packed at b bits.
+
+    **The bytes are not masked.** They carry this client's share of the noise and nothing more, and
+    whoever sees them alone learns what ``config.local_epsilon`` says, which is far more than the
+    round's ε. They must not leave a trusted process except through secure aggregation, which shows
+    the sum of all messages only.
+
+    Parameters
+    ----------
+    config : RoundConfig, str or bytes
+        The round, or its JSON.
+    x : array-like of shape (d,)
+        The client's vector. With NaN or Inf in it, the client contributes the zero vector.
+    policy : ClientPolicy
+        The client's limits; without them nothing is sent.
+    rng : Randomness, optional
+        Private randomness; the operating system's by default.
+
+    Raises
+    ------
+    RefusedRoundError
+        The configuration is not valid, or not acceptable to the policy. Nothing was spent.
+    """
+    if policy is None:
+        raise ValueError(
+            "policy=None: a client answers only within limits of its own; pass, for example, "
+            "policy=ClientPolicy(max_epsilon=1.0, max_delta=1e-5)."
+        )
+    if not isinstance(config, RoundConfig):
+        config = RoundConfig.from_json(config)
+    x = np.asarray(x)
+    if x.dtype != np.float32:
+        x = x.astype(np.float64, copy=False)
+    if x.shape != (config.dim,):
+        raise RefusedRoundError(
+            f"x has shape {x.shape}, but the round is about vectors of shape ({config.dim},)."
+        )
+    policy.check(config)
+    message = parts_of(config).encode(x[None, :], rng)[0]
+    return _MAGIC + config.digest + pack(message, config.mechanism.n_bits)
+
+
+def aggregate(
+    config: RoundConfig, messages: Iterable[bytes], *, on_invalid: str = "raise"
+) -> tuple[NDArray[np.uint64], list[int]]:
+    """Add messages modulo M: what ideal secure aggregation shows the server, and nothing else.
+
+    Parameters
+    ----------
+    config : RoundConfig
+        The round.
+    messages : iterable of bytes
+        What clients sent.
+    on_invalid : {"raise", "exclude"}
+        Whether a malformed message ends the aggregation or is left out.
+
+    Returns
+    -------
+    total : ndarray of uint64, shape (D,)
+        The sum modulo M.
+    survivors : list of int
+        Which messages are in it.
+
+    Raises
+    ------
+    BelowThresholdError
+        Fewer than ``config.min_survivors`` messages are valid. Nothing is returned.
+    """
+    if on_invalid not in ("raise", "exclude"):
+        raise ValueError(f"on_invalid={on_invalid!r} must be 'raise' or 'exclude'.")
+    mask = np.uint64(config.mechanism.modulus - 1)
+    total = np.zeros(config.mechanism.padded_dim, dtype=np.uint64)
+    survivors: list[int] = []
+    seen: set[bytes] = set()
+    for i, message in enumerate(messages):
+        try:
+            values = unpack_message(config, message)
+            if message in seen:
+                raise ValueError("is a repetition of an earlier one, whose noise counts once.")
+            seen.add(message)
+        except ValueError as error:
+            if on_invalid == "raise":
+                raise ValueError(f"message {i}: {error}") from None
+            continue
+        total = (total + values) & mask
+        survivors.append(i)
+    if config.min_survivors is not None and len(survivors) < config.min_survivors:
+        raise BelowThresholdError(
+            f"{len(survivors)} valid messages, fewer than min_survivors={config.min_survivors}: "
+            "the round ends and reveals nothing."
+        )
+    return total, survivors
+
+
+def unpack_message(config: RoundConfig, message: bytes) -> NDArray[np.uint64]:
+    """Return the integers in one client's message; raise if it is not one of this round."""
+    p = config.mechanism
+    header = len(_MAGIC) + DIGEST_BYTES
+    expected = header + packed_size(p.padded_dim, p.n_bits)
+    if len(message) != expected:
+        raise ValueError(f"has {len(message)} bytes, a message of this round has {expected}.")
+    if message[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("is not a message of this software.")
+    if message[len(_MAGIC) : header] != config.digest:
+        raise ValueError("belongs to another round.")
+    return unpack(message[header:], p.n_bits, p.padded_dim)
+
+
+def server_decode(
+    config: RoundConfig,
+    total: ArrayLike,
+    survivors: int | Sequence[int],
+    decoder: Any = "linear",
+) -> Estimate:
+    """Return the estimate of the survivors' mean, and its realised ε, from the modular sum.
+
+    Parameters
+    ----------
+    config : RoundConfig
+        The round.
+    total : array-like of shape (D,)
+        Sum of the messages modulo M.
+    survivors : int or sequence of int
+        How many, or which, messages are in the sum.
+    decoder : str or Solver
+        Any solver; costs no privacy (with central noise, though, every call is a release).
+
+    Raises
+    ------
+    BelowThresholdError
+        Fewer than ``config.min_survivors`` survived. Where that is None any number is decoded,
+        with a :class:`PrivacyWarning` if ε exceeds what the round claims.
+    """
+    if not isinstance(survivors, int | np.integer):
+        if len(set(survivors)) < len(survivors):
+            raise ValueError("survivors names a message twice; its noise counts once.")
+        survivors = len(survivors)
+    k, work = int(survivors), parts_of(config)
+    privacy = work.privacy(k)
+    sketch, noise_std = work.decode(total, k), work.mechanism.noise_std(k)
+    solver = make_decoder(decoder).fit(work.encoder.operator_, sketch, noise_std=noise_std)
+    return Estimate(solver.coef_, privacy, k, noise_std)

@@ -1,0 +1,233 @@
+"""Who takes part: Ed25519 identities, and rosters of them that everybody knows beforehand.
+
+A roster is a file that clients and server get from somebody they trust, not from the server; its
+SHA-256 digest is part of every key of a round, so parties with different rosters have no key in
+common. Client i of a round is member i of its roster. A change makes a new version; keys that were
+rotated or revoked are remembered, so that they cannot come back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+#: Longest roster that is read: about 200 bytes a member.
+MAX_ROSTER_BYTES = 1 << 28
+MAX_NAME = 100
+
+_IDENTITY_FORMAT = "sparse_secagg identity 1"
+_ROSTER_FORMAT = "sparse_secagg roster 1"
+
+
+class Identity:
+    """A client's long-term signing key.
+
+    Parameters
+    ----------
+    secret : bytes
+        32 random bytes. Use :meth:`new` or :meth:`load`.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if not isinstance(secret, bytes) or len(secret) != KEY_BYTES:
+            raise ValueError(f"secret must have {KEY_BYTES} bytes; make one with Identity.new().")
+        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+        #: The public key, which goes on rosters.
+        self.public: bytes = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def new(cls) -> Identity:
+        """Return a fresh identity from the operating system's randomness."""
+        return cls(os.urandom(KEY_BYTES))
+
+    def sign(self, message: bytes) -> bytes:
+        """Return the 64-byte signature of a message."""
+        return self._key.sign(message)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the secret to a new file that only its owner can read."""
+        document = {"format": _IDENTITY_FORMAT, "secret": self._key.private_bytes_raw().hex()}
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(document, file)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Identity:
+        """Return the identity that :meth:`save` wrote."""
+        try:
+            document = json.loads(Path(path).read_text())
+            if document["format"] != _IDENTITY_FORMAT:
+                raise ValueError("another format")
+            return cls(bytes.fromhex(document["secret"]))
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{str(path)!r} holds no identity; make one with 'sparse-secagg identity new'."
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"Identity({self.public.hex()[:16]}…)"
+
+    def __getstate__(self) -> Any:
+        raise TypeError("an identity is a secret and is not to be pickled or copied.")
+
+
+@lru_cache(maxsize=1 << 16)
+def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Return whether ``signature`` is that of ``message`` under a public key.
+
+    Results are kept: verifying is the dearest step of a round, and a party may need it twice.
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Member:
+    """One line of a roster."""
+
+    name: str
+    key: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME:
+            raise ValueError(f"name={str(self.name)[:50]!r} must have 1 to {MAX_NAME} characters.")
+        if not isinstance(self.key, bytes) or len(self.key) != KEY_BYTES:
+            raise ValueError(f"the key of {self.name!r} must have {KEY_BYTES} bytes.")
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Everybody who may take part in the rounds of one group.
+
+    Attributes
+    ----------
+    name : str
+        Of the group. Clients remember the newest version they have seen under it.
+    members : tuple of Member
+        Client i of a round is ``members[i]``.
+    version : int
+        Grows with every change.
+    revoked : frozenset of bytes
+        Keys that were on an earlier version and are not to be trusted any more.
+
+    Examples
+    --------
+    >>> from sparse_secagg.secagg.identities import Identity, Roster
+    >>> ann, bob = Identity.new(), Identity.new()
+    >>> roster = Roster("demo").add("ann", ann.public).add("bob", bob.public)
+    >>> roster.version, roster.index(bob.public)
+    (3, 1)
+    >>> roster.rotate("bob", Identity.new().public).index(bob.public) is None
+    True
+    """
+
+    name: str
+    members: tuple[Member, ...] = field(default=(), repr=False)
+    version: int = 1
+    revoked: frozenset[bytes] = field(default=frozenset(), repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME:
+            raise ValueError(f"name={str(self.name)[:50]!r} must have 1 to {MAX_NAME} characters.")
+        if type(self.version) is not int or not 1 <= self.version < 1 << 63:
+            raise ValueError(f"version={self.version!r} must be a positive integer.")
+        keys = [member.key for member in self.members]
+        if len(set(keys)) < len(keys):
+            raise ValueError("two members of the roster have one key; every member needs its own.")
+        if len({member.name for member in self.members}) < len(keys):
+            raise ValueError("two members of the roster have one name.")
+        if not self.revoked.isdisjoint(keys):
+            raise ValueError("a member of the roster has a revoked key; give it a new one.")
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the whole roster, by which it is pinned."""
+        return hashlib.sha256(self.to_json().encode()).digest()
+
+    @cached_property
+    def _index(self) -> dict[bytes, int]:
+        return {member.key: i for i, member in enumerate(self.members)}
+
+    def index(self, key: bytes) -> int | None:
+        """Return the place of the member with this public key; None for a stranger."""
+        return self._index.get(key)
+
+    def add(self, name: str, key: bytes) -> Roster:
+        """Return the next version, with a new member."""
+        return self._next((*self.members, Member(name, key)))
+
+    def rotate(self, name: str, key: bytes) -> Roster:
+        """Return the next version, in which a member has a new key and the old one is revoked."""
+        place = self._place(name)
+        members = list(self.members)
+        members[place] = Member(name, key)
+        return self._next(tuple(members), self.members[place].key)
+
+    def revoke(self, name: str) -> Roster:
+        """Return the next version, without a member and with its key revoked."""
+        place = self._place(name)
+        return self._next(self.members[:place] + self.members[place + 1 :], self.members[place].key)
+
+    def to_json(self) -> str:
+        """Return the roster as JSON, always the same text for the same roster."""
+        document = {
+            "format": _ROSTER_FORMAT,
+            "members": [{"key": m.key.hex(), "name": m.name} for m in self.members],
+            "name": self.name,
+            "revoked": sorted(key.hex() for key in self.revoked),
+            "version": self.version,
+        }
+        return json.dumps(document, separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Roster:
+        """Return the roster that :meth:`to_json` wrote; raise ValueError if it is none."""
+        if len(text) > MAX_ROSTER_BYTES:
+            raise ValueError(f"the roster has {len(text)} bytes, above {MAX_ROSTER_BYTES}.")
+        try:
+            document = json.loads(text)
+            if document["format"] != _ROSTER_FORMAT:
+                raise ValueError("it has another format")
+            return cls(
+                document["name"],
+                tuple(Member(m["name"], bytes.fromhex(m["key"])) for m in document["members"]),
+                document["version"],
+                frozenset(bytes.fromhex(key) for key in document["revoked"]),
+            )
+        except (KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"this is no roster: {error!r}.") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the roster to a file."""
+        Path(path).write_text(self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Roster:
+        """Return the roster in a file."""
+        return cls.from_json(Path(path).read_text().strip())
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def _next(self, members: tuple[Member, ...], revoked: bytes | None = None) -> Roster:
+        gone = self.revoked if revoked is None else self.revoked | {revoked}
+        return replace(self, members=members, version=self.version + 1, revoked=gone)
+
+    def _place(self, name: str) -> int:
+        names = [member.name for member in self.members]
+        if name not in names:
+            raise ValueError(f"name={name!r} is nobody on the roster {self.name!r}.")
+        return names.index(name)
