@@ -34,7 +34,17 @@ if TYPE_CHECKING:
     from sparse_secagg.round.messages import aggregate, client_encode, server_decode
     from sparse_secagg.round.policy import ClientPolicy
     from sparse_secagg.round.spec import RoundSpec
-    from sparse_secagg.secagg import IdealSecAgg, MaskedSecAgg
+    from sparse_secagg.secagg import (
+        ClientSession,
+        IdealSecAgg,
+        Identity,
+        MaskedSecAgg,
+        Roster,
+        RoundDocument,
+        ServerSession,
+    )
+    from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
+    from sparse_secagg.secagg.budget import Budget
 
 __version__ = "0.1.0"
 
@@ -54,6 +64,14 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
+    "AgentPolicy": "secagg.agent",
+    "Budget": "secagg.budget",
+    "ClientAgent": "secagg.agent",
+    "ClientSession": "secagg",
+    "Identity": "secagg",
+    "Roster": "secagg",
+    "RoundDocument": "secagg",
+    "ServerSession": "secagg",
     "ClientPolicy": "round.policy",
     "RefusedRoundError": "exceptions",
     "RoundConfig": "round.config",
@@ -70,23 +88,31 @@ _HOME = {
 
 __all__ = [
     "AdaptiveClip",
+    "AgentPolicy",
     "Aggregate",
     "AggregateFileError",
     "BlockEncoder",
+    "Budget",
     "CentralGaussian",
+    "ClientAgent",
     "ClientPolicy",
+    "ClientSession",
     "CountSketchEncoder",
     "DiscreteGaussian",
     "GaussianEncoder",
     "HadamardEncoder",
     "IdealSecAgg",
+    "Identity",
     "IdentityEncoder",
     "InfeasibleError",
     "MaskedSecAgg",
     "PrivacyWarning",
     "RefusedRoundError",
+    "Roster",
     "RoundConfig",
+    "RoundDocument",
     "RoundSpec",
+    "ServerSession",
     "Skellam",
     "SparseSecAgg",
     "ThresholdFeedback",

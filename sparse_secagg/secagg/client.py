@@ -154,7 +154,7 @@ class ClientSession:
         self._secrets = ClientSecrets() if secrets is None else secrets
         self._secrets.use()
         self._make_pairs()
-        self._peers: dict[int, bytes] = {}
+        self._mask_keys: dict[int, bytes] = {}
         self._pair_keys: dict[int, bytes] = {}
         self._shared: set[int] = set()
         self._shares: dict[int, bytes] = {}
@@ -250,16 +250,12 @@ class ClientSession:
         """
         self._leave("vector")
         setup = self._setup
-        try:
-            masks = self._masks().value()
-        except ValueError as error:  # a key of low order
-            raise ServerFaultError(f"client {self.index} was sent a bad key: {error}") from None
         vector = np.asarray(x) if self._agent is None else self._agent.release(self.document, x)
         self._check_vector(vector)
-        values = add_modulo(vector.astype(np.uint64), masks, setup.modulus)
+        values = add_modulo(vector.astype(np.uint64), self._masks().value(), setup.modulus)
         message = MaskedInput(setup.view, self.index, values, setup.modulus, self._complaints)
         # Nothing that makes masks is needed any more.
-        self._secrets, self._peers = ClientSecrets(used=True), {}
+        self._secrets, self._mask_keys = ClientSecrets(used=True), {}
         del self._mask_pair, self._cipher_pair
         self._stage = "confirm"
         return self._sign(message, setup.digest)
@@ -284,7 +280,7 @@ class ClientSession:
                 s.hex() for s in (secrets.mask_secret, secrets.cipher_secret, secrets.self_seed)
             ],
             "root": self._setup.root.hex() if hasattr(self, "_setup") else None,
-            "peers": _to_text(self._peers),
+            "mask_keys": _to_text(self._mask_keys),
             "pair_keys": _to_text(self._pair_keys),
             "shared": sorted(self._shared),
             "shares": _to_text(self._shares),
@@ -338,8 +334,8 @@ class ClientSession:
         session._make_pairs()
         if state["root"] is not None:
             session._enter(session.document.setup(bytes.fromhex(state["root"])))
-        session._peers, session._pair_keys, session._shares = (
-            _from_text(state[name]) for name in ("peers", "pair_keys", "shares")
+        session._mask_keys, session._pair_keys, session._shares = (
+            _from_text(state[name]) for name in ("mask_keys", "pair_keys", "shares")
         )
         session._shared, session._complaints = set(state["shared"]), tuple(state["complaints"])
         session._survivors = np.zeros(session.document.n_clients, dtype=bool)
@@ -401,11 +397,12 @@ class ClientSession:
             self._check_signatures(dict(zip(ranks, rows)))
         self._check_fresh(list(advertised.values()))
         self._check_enough(len(ranks) + 1, "advertised keys")
-        self._peers = advertised
+        # All keys are agreed on now: one of low order is refused before anything is sent.
+        self._pair_keys = {rank: self._agree(rank, row) for rank, row in advertised.items()}
+        self._mask_keys = {rank: self._agree_mask(rank, row) for rank, row in advertised.items()}
         secrets = [self._secrets.self_seed, self._secrets.mask_secret]
         shares = shamir.split(secrets, setup.share_threshold, setup.graph.n_members)
         self._shares[self._own_rank] = shares[self._own_rank].tobytes()
-        self._pair_keys = {rank: self._agree(rank) for rank in ranks}
         ciphertexts = [seal(self._to(rank)[:32], shares[rank].tobytes()) for rank in ranks]
         tags = [
             share_tag(setup.digest, self.index, rank, kind, shares[rank, kind - 1].tobytes())
@@ -425,7 +422,7 @@ class ClientSession:
         """Open the neighbours' shares; the vector is wanted next."""
         message = ForwardedShares.from_bytes(data, self._setup, self.index)
         ranks = np.flatnonzero(message.present).tolist()
-        if not self._peers.keys() >= set(ranks):
+        if not self._mask_keys.keys() >= set(ranks):
             raise ServerFaultError(f"client {self.index} was sent shares of clients without keys.")
         complaints = []
         for rank, ciphertext in zip(ranks, message.ciphertexts):
@@ -438,7 +435,7 @@ class ClientSession:
         self._check_enough(len(self._shares), "sent shares that open")
         self._shared = {*ranks, self._own_rank}
         self._complaints = tuple(complaints)
-        self._peers = {rank: self._peers[rank] for rank in ranks}
+        self._mask_keys = {rank: self._mask_keys[rank] for rank in ranks}
         self._stage = "vector"
 
     def _take_list(self, data: bytes) -> Message:
@@ -619,11 +616,16 @@ class ClientSession:
         packed = np.packbits(self._survivors, bitorder="little").tobytes()
         return hashlib.sha256(b"survivors" + self._setup.digest + packed).digest()
 
-    def _agree(self, rank: int) -> bytes:
+    def _agree(self, rank: int, advertised: bytes) -> bytes:
         """Return the keys with a neighbour: to seal and confirm upwards, then downwards."""
         i, j = self.index, int(self._members[rank])
-        secret = self._cipher_pair.agree(self._peers[rank][PUBLIC_BYTES : 2 * PUBLIC_BYTES])
+        secret = self._cipher_pair.agree(advertised[PUBLIC_BYTES : 2 * PUBLIC_BYTES])
         return self._setup.derive(secret, "share", min(i, j), max(i, j), size=128)
+
+    def _agree_mask(self, rank: int, advertised: bytes) -> bytes:
+        """Return the key of the mask with a neighbour."""
+        public, peer = advertised[:PUBLIC_BYTES], int(self._members[rank])
+        return pair_mask_key(self._setup, self._mask_pair, public, self.index, peer)
 
     def _to(self, rank: int) -> bytes:
         """Return the two keys of what goes to a neighbour: for shares, for confirmations."""
@@ -640,10 +642,8 @@ class ClientSession:
         setup = self._setup
         total = MaskSum(setup.length, setup.modulus)
         total.add(self_mask_key(setup, self.index, self._secrets.self_seed))
-        for rank, advertised in self._peers.items():
-            peer, public = int(self._members[rank]), advertised[:PUBLIC_BYTES]
-            key = pair_mask_key(setup, self._mask_pair, public, self.index, peer)
-            total.add(key, sign=mask_sign(self.index, peer))
+        for rank, key in self._mask_keys.items():
+            total.add(key, sign=mask_sign(self.index, int(self._members[rank])))
         return total
 
 

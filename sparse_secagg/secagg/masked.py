@@ -27,7 +27,7 @@ from sparse_secagg.secagg.ideal import check_cohort
 from sparse_secagg.secagg.identities import Identity, Member, Roster
 from sparse_secagg.secagg.keys import key_pair_type
 from sparse_secagg.secagg.modular import check_messages
-from sparse_secagg.secagg.quorums import has_quorums
+from sparse_secagg.secagg.quorums import has_quorums, least_quorum
 from sparse_secagg.secagg.result import AggregationResult
 from sparse_secagg.secagg.server import ServerSession
 from sparse_secagg.secagg.setup import SECURITY, RoundDocument, Session, resolve_threshold
@@ -274,7 +274,8 @@ class MaskedSecAgg(SecureAggregation):
         if self.share_threshold is None:
             if members == n:
                 return max(threshold, math.ceil(members * COMPLETE_SHARE))
-            return math.ceil(members * REGULAR_SHARE)
+            share = math.ceil(members * REGULAR_SHARE)
+            return max(share, least_quorum(members, n)) if self.security == "malicious" else share
         if not 2 <= self.share_threshold <= members:
             raise ValueError(
                 f"share_threshold={self.share_threshold} is not between 2 and the {members} "

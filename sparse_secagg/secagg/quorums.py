@@ -33,6 +33,13 @@ def has_quorums(members: int, share_threshold: int, n_clients: int, corrupt: int
     return 3 * share_threshold > 2 * (members + corrupt) + 3
 
 
+def least_quorum(members: int, n_clients: int, corrupt: int = 0) -> int:
+    """Return the smallest share threshold that withstands ``corrupt`` members, at most them all."""
+    if members == n_clients:
+        return min(members, (members + corrupt) // 2 + 1)
+    return min(members, (2 * (members + corrupt) + 3) // 3 + 1)
+
+
 @dataclass(frozen=True)
 class GraphParameters:
     """A graph and its share threshold, with what can go wrong.

@@ -56,7 +56,7 @@ def default_document(n, neighbors=None, security="semi_honest", **changes):
 class LyingServer:
     """Plays the server against honest clients; what it tells each of them is up to the attack."""
 
-    def __init__(self, document, views=None, simulation=False):
+    def __init__(self, document, views=None, simulation=False, secrets=None):
         self.document, n = document, document.n_clients
         rng = np.random.default_rng(1)
         self.rows = rng.integers(0, MODULUS, (n, document.length), np.uint64)
@@ -65,7 +65,14 @@ class LyingServer:
         self.lying = document.lying_server
         people, self.roster = identities(n) if self.lying else ([None] * n, None)
         self.clients = {
-            i: ClientSession(view, i, identity=people[i], roster=self.roster, simulation=simulation)
+            i: ClientSession(
+                view,
+                i,
+                identity=people[i],
+                roster=self.roster,
+                simulation=simulation,
+                secrets=None if secrets is None else secrets[i],
+            )
             for i, view in self.documents.items()
         }
         self.setups = {i: d.setup() for i, d in self.documents.items()} if not self.lying else {}

@@ -1,0 +1,413 @@
+"""A client's agent: what it refuses, what it charges, and that no restart makes it forget."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sparse_secagg import (
+    AgentPolicy,
+    Budget,
+    CentralGaussian,
+    ClientAgent,
+    ClientSession,
+    CountSketchEncoder,
+    DiscreteGaussian,
+    IdentityEncoder,
+    RoundConfig,
+    RoundDocument,
+    ServerSession,
+    Skellam,
+)
+from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.secagg.masked import answer
+from sparse_secagg.secagg.setup import Session
+from tests.adversarial.lying import identities
+
+N, DIM = 6, 40
+POLICY = AgentPolicy(max_epsilon=1.5, max_delta=1e-5)
+
+
+def make_config(mechanism=None, n=N, encoder=None, **options):
+    mechanism = (
+        DiscreteGaussian(epsilon=1.0, n_bits=20, colluders=1) if mechanism is None else mechanism
+    )
+    encoder = IdentityEncoder() if encoder is None else encoder
+    mechanism = mechanism.set_params(min_survivors=max(2, math.ceil(2 * n / 3)))
+    return RoundConfig.create(
+        dim=DIM, n_clients=n, encoder=encoder, mechanism=mechanism, random_state=0, **options
+    )
+
+
+def make_document(config, n=N, **changes):
+    t = max(2, math.ceil(2 * n / 3))
+    p = config.mechanism
+    fields = {
+        "round_id": Session().new_round(),
+        "n_clients": n,
+        "length": p.padded_dim,
+        "modulus": p.modulus,
+        "threshold": t,
+        "share_threshold": t,
+        "roster": identities(n)[1].digest,
+        "context": config.to_json().encode(),
+    }
+    return RoundDocument(**{**fields, **changes})
+
+
+@pytest.fixture
+def budget(tmp_path):
+    return Budget(tmp_path / "budget.sqlite", epsilon=4.0, delta=1e-5)
+
+
+def join(document, agent, i=0, n=N):
+    people, roster = identities(n)
+    return ClientSession(document, identity=people[i], roster=roster, agent=agent)
+
+
+class TestPolicy:
+    def test_a_round_it_agrees_to(self, budget):
+        join(make_document(make_config()), ClientAgent(POLICY, budget))
+        assert budget.rounds == 0
+
+    @pytest.mark.parametrize(
+        ("mechanism", "match"),
+        [
+            (CentralGaussian(epsilon=0.5, n_bits=20), "mechanism='central'"),
+            (DiscreteGaussian(epsilon=3.0, n_bits=20), "costs epsilon"),
+            (DiscreteGaussian(epsilon=1.0, delta=1e-3, n_bits=20), "delta"),
+            (DiscreteGaussian(noise_multiplier=0.0, n_bits=20), "noise"),
+        ],
+    )
+    def test_noise_that_is_too_little_or_none(self, budget, mechanism, match):
+        with pytest.raises(RefusedRoundError, match=match):
+            join(make_document(make_config(mechanism)), ClientAgent(POLICY, budget))
+
+    def test_the_client_assumes_colluders_whatever_the_round_says(self, budget):
+        """ε is 1 without colluders; a third of the cohort makes it more, and most are too many."""
+        document = make_document(make_config(DiscreteGaussian(epsilon=1.0, n_bits=20)))
+        for fraction, match in ((0.3, "2 colluders"), (0.9, "nobody would be left")):
+            policy = AgentPolicy(1.0 + 1e-6, 1e-5, colluders=fraction)
+            with pytest.raises(RefusedRoundError, match=match):
+                join(document, ClientAgent(policy, budget))
+        join(document, ClientAgent(AgentPolicy(1.0 + 1e-6, 1e-5, colluders=0.0), budget))
+
+    def test_the_threshold_counts_not_the_claim(self, budget):
+        """Noise is sized for all six, the protocol guarantees four: ε is that of four."""
+        config = make_config(DiscreteGaussian(epsilon=1.0, n_bits=20))
+        config = RoundConfig.create(
+            dim=DIM,
+            n_clients=N,
+            encoder=IdentityEncoder(),
+            mechanism=DiscreteGaussian(epsilon=1.0, n_bits=20),
+        )
+        policy = AgentPolicy(1.1, 1e-5, colluders=0.0)
+        with pytest.raises(RefusedRoundError, match="with 4 survivors"):
+            join(make_document(config), ClientAgent(policy, budget))
+
+    @pytest.mark.parametrize(
+        ("change", "match"),
+        [
+            ({"modulus": 2**16}, "modulus"),
+            ({"length": 3}, "length"),
+            ({"threshold": 2, "share_threshold": 4}, "min_survivors"),
+            ({"context": b""}, "JSON"),
+            ({"context": b"{}"}, "version"),
+            ({"security": "semi_honest", "roster": b""}, "security"),
+            ({"masks": "seeded"}, "seeded"),
+        ],
+    )
+    def test_documents_that_do_not_fit(self, budget, change, match):
+        document = make_document(make_config(), **change)
+        agent = ClientAgent(POLICY, budget)
+        refuse = (
+            agent.admit if document.security == "semi_honest" else lambda *_: join(document, agent)
+        )
+        with pytest.raises(RefusedRoundError, match=match):
+            refuse(document, None)
+
+    @pytest.mark.parametrize(
+        ("limits", "match"),
+        [
+            ({"max_clients": 5}, "6 clients"),
+            ({"adjacency": "replace_one"}, "adjacency"),
+            ({"dim": 41}, "length 40"),
+            ({"max_dim": 39}, "length 40"),
+            ({"max_local_epsilon": 1.0}, "own message"),
+            ({"mechanisms": ("skellam",)}, "mechanism='ddg'"),
+            ({"encoders": ("hadamard",)}, "encoder='identity'"),
+        ],
+    )
+    def test_limits(self, budget, limits, match):
+        with pytest.raises(RefusedRoundError, match=match):
+            join(
+                make_document(make_config()),
+                ClientAgent(dataclasses.replace(POLICY, **limits), budget),
+            )
+
+    def test_a_million_claimed_clients(self, budget):
+        config = make_config(DiscreteGaussian(epsilon=1.0, n_bits=30), n=10**6)
+        document = make_document(
+            config, 10, n_clients=10**6, neighbors=100, share_threshold=90, threshold=700_000
+        )
+        with pytest.raises(RefusedRoundError, match="1000000 clients"):
+            ClientAgent(POLICY, budget).admit(document, None)
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"max_epsilon": 0},
+            {"max_epsilon": math.nan},
+            {"max_delta": 2},
+            {"colluders": 1.0},
+            {"colluders": math.nan},
+        ],
+    )
+    def test_limits_are_checked(self, bad):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            AgentPolicy(**{"max_epsilon": 1.0, "max_delta": 1e-5, **bad})
+
+    def test_every_change_of_a_single_field_is_agreed_to_or_refused(self, budget):
+        """All fields of configuration and document, by values of every kind."""
+        agent = ClientAgent(POLICY, budget)
+        values = [None, True, 0, -1, 1, 2**70, 1e300, -0.5, 1e-300, "nan", "inf", "", [], {}]
+        encoder = CountSketchEncoder(n_components=20, n_rows=5)
+        config = json.loads(make_config(encoder=encoder).to_json())
+        refused = 0
+        for where in ("top", "mechanism", "encoder"):
+            for name in list(config if where == "top" else config[where]):
+                for value in values:
+                    changed = json.loads(json.dumps(config))
+                    (changed if where == "top" else changed[where])[name] = value
+                    refused += self.is_refused(agent, changed)
+        document = json.loads(make_document(make_config()).to_json())
+        for name in document:
+            for value in values:
+                try:
+                    join(json.dumps({**document, name: value}), agent)
+                except RefusedRoundError:
+                    refused += 1
+        assert refused > 300
+
+    @staticmethod
+    def is_refused(agent, config):
+        config.pop("digest", None)  # a server can make the digest of anything
+        canonical = json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
+        config["digest"] = hashlib.sha256(canonical).hexdigest()[:32]
+        document = make_document(make_config(), context=json.dumps(config).encode())
+        try:
+            agent.admit(document, None)
+        except RefusedRoundError:
+            return True
+        return False
+
+
+class TestBudget:
+    def test_rounds_add_up_and_end(self, budget):
+        """ε of all rounds by their curves; the round after the last is refused, by name or anew."""
+        agent = ClientAgent(POLICY, budget)
+        x = np.zeros(DIM)
+        privacy = agent.privacy(make_document(make_config()))
+        answered = budget.rounds_left(privacy)
+        for r in range(answered):
+            agent.release(make_document(make_config(round_id=f"round {r}")), x)
+            assert budget.spent == pytest.approx(privacy.epsilon(rounds=r + 1))
+        with pytest.raises(RefusedRoundError, match="in its life"):
+            agent.release(make_document(make_config(round_id="one more")), x)
+        assert budget.rounds == answered >= 2
+        assert budget.spent <= 4.0 < privacy.epsilon(rounds=answered + 1)
+        assert budget.rounds_left(privacy) == 0
+        for name in ("another server's", "round 0"):
+            with pytest.raises(RefusedRoundError):
+                join(make_document(make_config(round_id=name)), agent)
+
+    def test_a_round_is_answered_once_and_replays_under_new_names_are_charged(self, budget):
+        agent = ClientAgent(POLICY, budget)
+        config = make_config(round_id="a")
+        agent.release(make_document(config), np.zeros(DIM))
+        with pytest.raises(RefusedRoundError, match="answered before"):
+            agent.release(make_document(config), np.zeros(DIM))
+        spent = budget.spent
+        agent.release(make_document(dataclasses.replace(config, round_id="b")), np.zeros(DIM))
+        assert budget.rounds == 2
+        assert budget.spent > spent
+
+    def test_a_wrong_vector_costs_nothing(self, budget):
+        with pytest.raises(RefusedRoundError, match="shape"):
+            ClientAgent(POLICY, budget).release(make_document(make_config()), np.zeros(DIM + 1))
+        assert budget.rounds == 0
+
+    def test_it_is_remembered_over_restarts_and_readable_by_its_owner_only(self, budget):
+        ClientAgent(POLICY, budget).release(make_document(make_config()), np.zeros(DIM))
+        again = Budget(budget.path)
+        assert (again.epsilon, again.rounds, again.spent) == (4.0, 1, budget.spent)
+        assert os.stat(budget.path).st_mode & 0o777 == 0o600
+        with pytest.raises(ValueError, match="set once"):
+            Budget(budget.path, epsilon=100.0)
+
+    def test_what_is_no_budget(self, tmp_path):
+        with pytest.raises(ValueError, match="pass epsilon and delta"):
+            Budget(tmp_path / "none")
+        (tmp_path / "text").write_text("not a database at all, but long enough to be looked at" * 9)
+        with pytest.raises(ValueError, match="not a budget"):
+            Budget(tmp_path / "text")
+
+    def test_without_its_file_nothing_leaves(self, budget):
+        agent = ClientAgent(POLICY, budget)
+        budget.path.unlink()
+        with pytest.raises(RefusedRoundError, match="gone"):
+            agent.release(make_document(make_config()), np.zeros(DIM))
+
+    def test_rosters_do_not_go_back(self, budget):
+        agent, (people, roster) = ClientAgent(POLICY, budget), identities(N)
+        document = make_document(make_config())
+        newer = roster.rotate("client 5", people[0].public[::-1])
+        agent.admit(document, newer)
+        with pytest.raises(RefusedRoundError, match="version 1.*knows version 2"):
+            agent.admit(document, roster)
+        forked = roster.rotate("client 5", people[1].public[::-1])
+        with pytest.raises(RefusedRoundError, match="different"):
+            agent.admit(document, forked)
+
+    @staticmethod
+    def release(path, documents, answered):
+        agent = ClientAgent(POLICY, Budget(path))
+        for document in documents:
+            try:
+                agent.release(document, np.zeros(DIM))
+            except RefusedRoundError:
+                continue
+            answered.append(document.context)
+
+    def test_eight_threads_answer_a_round_once(self, budget):
+        documents = [make_document(make_config(round_id="one"))] * 2
+        answered = []
+        threads = [
+            threading.Thread(target=self.release, args=(budget.path, documents, answered))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answered) == budget.rounds == 1
+
+    def test_four_processes_share_one_lifetime(self, budget, tmp_path):
+        """Rounds of four servers at once: together they spend no more than there is."""
+        names = [tmp_path / f"{p}" for p in range(4)]
+
+        def work(p):
+            answered = []
+            documents = [make_document(make_config(round_id=f"{r}")) for r in range(6)]
+            self.release(budget.path, documents, answered)
+            names[p].write_text(str(len(answered)))
+
+        run_all(
+            [multiprocessing.get_context("fork").Process(target=work, args=(p,)) for p in range(4)]
+        )
+        assert sum(int(name.read_text()) for name in names) == budget.rounds
+        assert 2 <= budget.rounds <= 6
+        assert budget.spent <= 4.0
+
+    @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
+    def test_killed_anywhere_it_has_charged_at_least_what_it_sent(self, tmp_path, kills):
+        """A child answers round after round and is killed; what it sent is a line, synced."""
+        budget = Budget(tmp_path / "budget.sqlite", epsilon=1e6, delta=1e-5)
+        config = make_config()
+        random.seed(0)
+        for kill in range(kills):
+            log = tmp_path / f"sent{kill}"
+
+            def work(kill=kill, log=log):
+                agent, r = ClientAgent(dataclasses.replace(POLICY), Budget(budget.path)), 0
+                while True:
+                    named = dataclasses.replace(config, round_id=f"{kill}.{r}")
+                    agent.release(make_document(named), np.zeros(DIM))
+                    with open(log, "a") as file:
+                        file.write(f"{kill}.{r}\n")
+                        file.flush()
+                        os.fsync(file.fileno())
+                    r += 1
+
+            child = multiprocessing.get_context("fork").Process(target=work)
+            child.start()
+            time.sleep(random.uniform(0.0, 0.15))
+            os.kill(child.pid, signal.SIGKILL)
+            child.join()
+        sent = [line for log in tmp_path.glob("sent*") for line in log.read_text().split()]
+        assert sent
+        # At most one charge of each child has no line: that of the answer it was making.
+        assert len(sent) <= budget.rounds <= len(sent) + kills
+
+
+def run_all(processes):
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+
+
+class TestSavedStates:
+    def play(self, budgets, between):
+        """A whole round; ``between`` may replace a client's session between two stages."""
+        people, roster = identities(N)
+        config = make_config(Skellam(epsilon=1.0, n_bits=20, colluders=1))
+        document = make_document(config)
+        agents = [ClientAgent(POLICY, budget) for budget in budgets]
+        server = ServerSession(document.to_json(), roster=roster)
+        clients = {i: join(document.to_json(), agents[i], i) for i in range(N)}
+        x = np.random.default_rng(0).standard_normal((N, DIM))
+        for stage in document.stages:
+            for i in range(N):
+                incoming = b"" if stage == "advertise" else server.message_for(i)
+                clients[i] = between(clients[i], people[i], roster, agents[i])
+                server.receive(answer(clients[i], incoming, x[i]))
+            server = ServerSession.load(server.save(), roster=roster)
+            server.close_stage()
+        return server.total(), config
+
+    @pytest.fixture
+    def budgets(self, tmp_path):
+        return [Budget(tmp_path / f"{i}.sqlite", epsilon=4.0, delta=1e-5) for i in range(N)]
+
+    def test_a_round_of_parties_that_restart_between_all_messages(self, budgets):
+        def between(client, identity, roster, agent):
+            return ClientSession.load(client.save(), identity=identity, roster=roster, agent=agent)
+
+        total, config = self.play(budgets, between)
+        assert total.shape == (config.mechanism.padded_dim,)
+        assert [budget.rounds for budget in budgets] == [1] * N
+
+    def test_a_state_continues_once(self, budgets):
+        """Two copies of one state: the second is refused, at every stage."""
+
+        def between(client, identity, roster, agent):
+            state = client.save()
+            with pytest.raises(RefusedRoundError, match="finished|in stage 'done'"):
+                client.receive(b"") if client.stage != "advertise" else client.start()
+            first = ClientSession.load(state, identity=identity, roster=roster, agent=agent)
+            with pytest.raises(RefusedRoundError, match="continued before"):
+                ClientSession.load(state, identity=identity, roster=roster, agent=agent)
+            return first
+
+        self.play(budgets, between)
+
+    def test_what_is_no_state(self, budget):
+        people, roster = identities(N)
+        agent = ClientAgent(POLICY, budget)
+        state = join(make_document(make_config()), agent).save()
+        for bad in (b"", b"{}", b"[]", state[:-1], state.replace(b"client 1", b"client 9")):
+            with pytest.raises(ValueError, match="."):
+                ClientSession.load(bad, identity=people[0], roster=roster, agent=agent)
+        with pytest.raises(ValueError, match="saved state of a server"):
+            ServerSession.load(b"nonsense", roster=roster)

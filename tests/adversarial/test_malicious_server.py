@@ -1,0 +1,364 @@
+"""A server that lies in any message, against clients that sign and confirm.
+
+Each attack is played twice: against clients as they are, who refuse or give nothing away; and, as a
+control, against clients with one check removed, where it succeeds. Success means that the server
+computes the victim's vector, or that the lie is answered where it is only a step of an attack.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.secagg import BelowThresholdError, ClientSession, ServerFaultError, shamir
+from sparse_secagg.secagg.client import mask_sign, pair_mask_key, self_mask_key
+from sparse_secagg.secagg.identities import Identity, Roster
+from sparse_secagg.secagg.keys import seal, unseal
+from sparse_secagg.secagg.masks import MaskSum, add_modulo
+from sparse_secagg.secagg.messages import MASK_KEY, SELF_MASK, ForwardedShares, MaskedInput
+from tests.adversarial.lying import (
+    LENGTH,
+    LyingServer,
+    default_document,
+    forged_keys,
+    identities,
+)
+
+N = 12
+
+
+def document_of(n=N, neighbors=None, **changes):
+    return default_document(n, neighbors, "malicious", **changes)
+
+
+def without(monkeypatch, *checks):
+    """Remove checks from every client."""
+    for check in checks:
+        monkeypatch.setattr(ClientSession, check, lambda self, *args: None)
+
+
+def test_an_honest_server_gets_the_sum():
+    for server in (LyingServer(document_of()).play(), LyingServer(document_of(24, 14)).play()):
+        everybody = list(server.clients)
+        assert np.array_equal(server.unmasked_sum(everybody), server.truth(everybody))
+
+
+# -- the server between a client and the others -----------------------------------------------
+
+
+def vector_by_forged_keys(server):
+    """Stand between client 0 and all others; return its vector."""
+    server.advertise()
+    rows, secrets = forged_keys(server, 0)
+    server.share(0, rows)
+    setup, members = server.setups[0], server.members(0)
+    shares, ciphertexts, masks = {}, [], MaskSum(LENGTH, setup.modulus)
+    for j in members[1:]:
+        mask_pair, cipher_pair = secrets[j]
+        keys = setup.derive(cipher_pair.agree(server.advertised[0][32:64]), "share", 0, j, 128)
+        ciphertexts.append(seal(keys[64:96], bytes(2 * shamir.SHARE_BYTES)))
+        sealed = server.ciphertext(0, j)
+        shares[j] = unseal(keys[:32], sealed)[: shamir.SHARE_BYTES]
+        key = pair_mask_key(setup, mask_pair, server.advertised[0][:32], 0, j)
+        masks.add(key, sign=mask_sign(0, j))
+    present = np.arange(N) > 0
+    message = ForwardedShares(
+        setup.view, 0, present, np.frombuffer(b"".join(ciphertexts), np.uint8)
+    )
+    server.clients[0].receive(message.to_bytes())
+    data = server.unsigned(server.clients[0].mask(server.rows[0]))
+    values = MaskedInput.from_bytes(data, setup, 0).values
+    t = setup.share_threshold
+    ranks = np.arange(1, t + 1)
+    rows = np.array([np.frombuffer(shares[int(j)], np.uint8) for j in ranks])
+    masks.add(self_mask_key(setup, 0, shamir.combine(ranks + 1, rows)))
+    return add_modulo(values, masks.value(), setup.modulus, sign=-1)
+
+
+class TestKeys:
+    def test_keys_of_the_servers_making(self):
+        with pytest.raises(ServerFaultError, match="client 0 .*did not sign"):
+            vector_by_forged_keys(LyingServer(document_of()))
+
+    def test_control_without_signatures(self, monkeypatch):
+        without(monkeypatch, "_check_signatures")
+        server = LyingServer(document_of())
+        assert np.array_equal(vector_by_forged_keys(server), server.rows[0])
+
+    def test_keys_signed_for_another_round_or_by_another(self):
+        """Signatures are over the document and the client: none can be moved."""
+        server = LyingServer(document_of()).advertise()
+        earlier = LyingServer(document_of(context=b"an earlier round")).advertise()
+        rows = {**server.advertised, 3: earlier.advertised[3]}
+        server.signatures[3] = earlier.signatures[3]
+        with pytest.raises(ServerFaultError, match="client 3 of the roster did not sign"):
+            server.share(0, rows)
+        server = LyingServer(document_of()).advertise()
+        rows = {**server.advertised, 3: server.advertised[4]}
+        rows.pop(4)
+        server.signatures[3] = server.signatures[4]
+        with pytest.raises(ServerFaultError, match="client 3 of the roster did not sign"):
+            server.share(0, rows)
+
+    def test_a_graph_of_the_servers_choice(self, monkeypatch):
+        """The root binds the keys; the graph follows from it. Any other root is another graph."""
+        server = LyingServer(document_of(24, 14)).advertise()
+        with pytest.raises(ServerFaultError, match="client 0 .*not those that everybody is sent"):
+            server.share(0, root=b"r" * 32)
+        without(monkeypatch, "_check_root")
+        server = LyingServer(document_of(24, 14)).advertise()
+        server.share(0, root=b"r" * 32)
+        assert (
+            server.setups[0].graph.digest != server.document.setup(server.tree().root).graph.digest
+        )
+
+    def test_absences_are_bound_too(self):
+        """To hide one neighbour from client 0 only, in a tree that has it."""
+        server = LyingServer(document_of()).advertise()
+        rows = {j: row for j, row in server.advertised.items() if j != 5}
+        with pytest.raises(ServerFaultError, match="not those that everybody is sent"):
+            server.share(0, rows, root=server.tree().root)
+
+    def test_two_roots_never_cancel(self):
+        """Client 0 is told that 5 is absent, by a root of its own: its shares open for nobody."""
+        server = LyingServer(document_of()).advertise()
+        server.share(0, {j: row for j, row in server.advertised.items() if j != 5})
+        for i in range(1, N):
+            server.share(i)
+        with pytest.raises(BelowThresholdError, match="client 0 .*shares that open"):
+            server.forward(0, shared=set(range(N)) - {5})
+
+    @pytest.mark.parametrize("name", ["mask_key", "cipher_key"])
+    def test_a_key_of_low_order_of_a_corrupt_client(self, name):
+        """Client 3 colludes: it signs a key of low order, so that its masks are public."""
+        server = LyingServer(document_of())
+        honest = server.clients[3]._advertisement
+        server.clients[3]._advertisement = lambda: dataclasses.replace(
+            honest(), **{name: bytes(32)}
+        )
+
+        def play():
+            server.play("share")
+            server.forward(0)
+
+        with pytest.raises(ServerFaultError, match="client 0"):
+            play()
+        assert 0 not in server.masked
+
+
+class TestIdentities:
+    def test_a_stranger_is_not_on_the_roster(self):
+        people, roster = identities(N)
+        with pytest.raises(RefusedRoundError, match="not on the roster"):
+            ClientSession(document_of(), identity=Identity.new(), roster=roster)
+        with pytest.raises(RefusedRoundError, match="not on the roster"):
+            ClientSession(document_of(), 3, identity=people[2], roster=roster)
+
+    def test_invented_clients(self):
+        """The server's roster has a friend more than the one that the client knows."""
+        people, roster = identities(N)
+        longer = roster.add("friend", Identity.new().public)
+        document = document_of(N + 1, roster=longer.digest)
+        with pytest.raises(ServerFaultError, match="roster is not the one"):
+            ClientSession(document, identity=people[0], roster=roster)
+        with pytest.raises(ServerFaultError, match="roster is not the one"):
+            ClientSession(
+                document_of(N + 1, roster=roster.digest), identity=people[0], roster=roster
+            )
+
+    def test_control_without_the_check_of_the_roster(self, monkeypatch):
+        without(monkeypatch, "_check_parameters")
+        people, roster = identities(N)
+        longer = roster.add("friend", Identity.new().public)
+        document = document_of(N + 1, roster=longer.digest)
+        assert ClientSession(document, identity=people[0], roster=roster).start()
+
+    def test_without_an_identity_nobody_takes_part(self):
+        with pytest.raises(RefusedRoundError, match="identity and a roster"):
+            ClientSession(document_of(), 0)
+
+    def test_rotated_and_revoked_keys(self):
+        people, roster = identities(3)
+        fresh = Identity.new()
+        newer = roster.rotate("client 1", fresh.public)
+        assert newer.version == roster.version + 1
+        assert newer.index(people[1].public) is None
+        assert newer.index(fresh.public) == 1
+        with pytest.raises(ValueError, match="revoked"):
+            newer.add("again", people[1].public)
+        assert len(newer.revoke("client 0")) == 2
+        assert newer.digest != roster.digest
+        assert Roster.from_json(newer.to_json()) == newer
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
+class TestLists:
+    def nobody_shared(self):
+        """Client 0 is told that nobody shared; all others open its self mask in good faith."""
+        server = LyingServer(document_of()).play("share")
+        server.forward(0, shared=())
+        for i in range(1, N):
+            server.forward(i)
+        for step in (server.tell, server.confirm):
+            for i in range(1, N):
+                step(i, None) if step == server.confirm else step(i, range(N))
+        return server, server.unmasked_sum([0])
+
+    def test_nobody_shared(self):
+        with pytest.raises(BelowThresholdError, match="client 0 .*shares that open"):
+            self.nobody_shared()
+
+    def test_control_without_counting_who_shared(self, monkeypatch):
+        without(monkeypatch, "_check_enough")
+        server, vector = self.nobody_shared()
+        assert np.array_equal(vector, server.rows[0])
+
+    def half_shared(self, share_threshold, **options):
+        """Client 0 masks towards t − 1 others, who are then declared dropped, to all alike."""
+        t = share_threshold
+        document = document_of(threshold=t, share_threshold=t)
+        server = LyingServer(document, **options).play("share")
+        server.forward(0, shared=range(1, t))
+        rest = set(range(N)) - set(range(1, t))
+        for i in range(1, N):
+            server.forward(i)
+        for i in rest - {0}:
+            server.tell(i, rest)
+        for i in rest - {0}:
+            server.confirm(i)
+        return server, server.unmasked_sum([0], keys_of=range(1, t))
+
+    @pytest.mark.parametrize("share_threshold", range(7, N))
+    def test_half_shared_and_then_dropped(self, share_threshold):
+        with pytest.raises(BelowThresholdError):
+            self.half_shared(share_threshold)
+
+    def test_control_with_half_of_the_shares(self):
+        with pytest.raises(ServerFaultError, match="share_threshold=6 .*so low"):
+            self.half_shared(6)
+        server, vector = self.half_shared(6, simulation=True)
+        assert np.array_equal(vector, server.rows[0])
+
+    def split_lists(self):
+        """Every client hears of as many drop-outs as it believes, at a threshold that allows it."""
+        server = LyingServer(document_of(threshold=7, share_threshold=7))
+        return server, server.isolate([0], present=7)
+
+    def test_split_lists(self):
+        with pytest.raises(RefusedRoundError, match="confirmed the list"):
+            self.split_lists()
+
+    def test_control_without_confirmations(self, monkeypatch):
+        without(monkeypatch, "_check_confirmed")
+        server, vector = self.split_lists()
+        assert np.array_equal(vector, server.rows[0])
+
+    def test_confirmations_cannot_be_forged_moved_or_replayed(self):
+        server = LyingServer(document_of()).play("tell")
+        real = {j: sent[0] for j, sent in server.tags.items() if 0 in sent}
+        for tags in (
+            {j: bytes(16) for j in real},
+            {j: real[max(1, (j + 1) % N)] for j in real},
+            {j: server.tags[0][j] for j in real},  # its own, sent back
+            {j: real[j] for j in list(real)[:6]},
+        ):
+            with pytest.raises(RefusedRoundError, match="confirmed the list"):
+                LyingServer.confirm(replay(server), 0, tags)
+
+    def lie(self, what):
+        server = LyingServer(document_of(24, 14) if what == "around" else document_of())
+        if what == "not shared":
+            server.play("share")
+            for i in server.clients:
+                server.forward(i, shared=range(11) if i == 0 else None)
+            return server.tell(0, range(N))
+        server.play("forward")
+        if what == "without itself":
+            return server.tell(0, range(1, N))
+        if what == "few":
+            return server.tell(0, range(7))
+        # "around": four neighbours of the client opposite are gone, none of client 0's
+        order = server.setups[0].graph.order.tolist()
+        opposite = order.index(0) + 12
+        gone = {order[(opposite + step) % 24] for step in (-2, -1, 1, 2)}
+        return server.tell(0, set(range(24)) - gone)
+
+    @pytest.mark.parametrize(
+        ("what", "check"),
+        [
+            ("not shared", "_check_list"),
+            ("without itself", "_check_list"),
+            ("few", "_check_list"),
+            ("around", "_check_everybody"),
+        ],
+    )
+    def test_lists_that_no_honest_server_sends(self, what, check, monkeypatch):
+        with pytest.raises(RefusedRoundError, match="client 0"):
+            self.lie(what)
+        without(monkeypatch, check, *(["_check_everybody"] if what == "few" else []))
+        self.lie(what)
+
+    def test_both_kinds_of_shares(self):
+        """Half are told that client 0 survived, half that it dropped: neither half is confirmed."""
+        server = LyingServer(document_of()).play("forward")
+        everybody = set(range(N))
+        for i in range(1, N):
+            server.tell(i, everybody if i % 2 else everybody - {0})
+        for i in range(1, N):
+            with pytest.raises(RefusedRoundError, match="confirmed the list"):
+                server.confirm(i)
+        for kind in (SELF_MASK, MASK_KEY):
+            with pytest.raises(BelowThresholdError):
+                server.secret(0, kind)
+
+
+def replay(server):
+    """Return the server, client 0 being taken back to where it awaits confirmations."""
+    server.clients[0]._stage = "unmask"
+    return server
+
+
+class TestDocuments:
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"masks": "seeded"},
+            {"share_threshold": 6},
+            {"share_threshold": 1},
+            {"threshold": 1},
+            {"n_clients": 10**6},
+            {"graph_seed": 1},
+        ],
+        ids=str,
+    )
+    def test_what_a_client_refuses_before_it_makes_a_key(self, change):
+        people, roster = identities(N)
+
+        def join():
+            document = dataclasses.replace(document_of(), **change)
+            ClientSession(document, identity=people[0], roster=roster)
+
+        with pytest.raises(RefusedRoundError):
+            join()
+
+    def test_split_configurations(self):
+        other = dataclasses.replace(document_of(), context=b"another")
+        server = LyingServer(document_of(), views={3: other}).advertise()
+        with pytest.raises(ServerFaultError, match="did not sign"):
+            server.share(0)
+
+    def test_a_vector_longer_than_its_mask(self):
+        server = LyingServer(document_of(length=1)).play("share")
+        server.rows = np.zeros((N, LENGTH), np.uint64)
+        with pytest.raises(RefusedRoundError, match="length=1"):
+            server.forward(0)
+
+    def test_messages_are_answered_once_and_in_their_turn(self):
+        server = LyingServer(document_of()).play("tell")
+        with pytest.raises(RefusedRoundError):
+            server.tell(0)
+        with pytest.raises(RefusedRoundError):
+            server.confirm(0)
