@@ -4,6 +4,7 @@ Lazy imports inside functions and imports for type checkers count like all other
 """
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -193,3 +194,14 @@ def test_the_command_line_says_what_it_needs():
 def test_types_are_shipped():
     for package in PACKAGES:
         assert (ROOT / package / "py.typed").exists()
+
+
+def test_the_walks_in_the_documentation_lead_forward():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for heading in ("## The walk of a vector", "## The walk of a message"):
+        walk = text.split(heading)[1].split("\n## ")[0]
+        steps = re.findall(r"^\d+\. `([\w/]+\.py)`", walk, flags=re.MULTILINE)
+        assert 8 <= len(steps) <= 12
+        assert len(set(steps)) == len(steps)
+        for step in steps:
+            assert (ROOT / step).exists(), step
