@@ -3,7 +3,8 @@
 Part "noise": the level of a private round's noise alone. Part "round": clients, clipping,
 distributed discrete Gaussian and modular sums, at (1, 1e-5)- and (4, 1e-5)-DP. Part "kinds":
 weighted rounds, dropouts, layers, float32. ``COVERAGE_PARTS=noise`` runs one of them,
-``COVERAGE_JOBS=2`` uses so many processes.
+``COVERAGE_JOBS=2`` uses so many processes, ``COVERAGE_DRAWS=10`` so many draws, and
+``COVERAGE_EPSILONS=1`` only that level.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ COLUMNS = ("all", "largest", "at once", "selected", "false", "power")
 
 
 def run(quick: bool) -> list[Report]:
-    draws = 3 if quick else 200
     jobs = int(os.environ.get("COVERAGE_JOBS", "1"))
+    epsilons = tuple(float(e) for e in os.environ.get("COVERAGE_EPSILONS", "1,4").split(","))
+
+    def draws(full: int) -> int:
+        return int(os.environ.get("COVERAGE_DRAWS", "2" if quick else str(full)))
+
     parts = {
-        "noise": lambda: grid("noise", draws, jobs, (1.0,)),
-        "round": lambda: grid("round", 2 if quick else 40, jobs, (1.0, 4.0)),
-        "kinds": lambda: [kinds_of_rounds(2 if quick else 40)],
+        "noise": lambda: grid("noise", draws(200), jobs, (1.0,)),
+        "round": lambda: grid("round", draws(40), jobs, epsilons),
+        "kinds": lambda: [kinds_of_rounds(draws(40))],
     }
     chosen = os.environ.get("COVERAGE_PARTS", ",".join(parts)).split(",")
     return [report for name in chosen for report in parts[name]()]
@@ -87,14 +92,15 @@ def measured(solver: Any, x: np.ndarray, m: int, shrink: float = 1.0) -> list[fl
     estimate, std_err = solver.coef_, shrink * np.asarray(solver.std_err_)
     inside = _inside(solvers.confidence_interval(estimate, std_err), x)
     together = solvers.confidence_interval(estimate, std_err, simultaneous=True, n_measurements=m)
-    found = solvers.discoveries(estimate, std_err, fdr=0.05)
-    adjusted = _inside(solvers.selected_intervals(estimate, std_err, found), x[found])
+    found = solvers.discoveries(estimate, std_err, fdr=0.05, n_measurements=m)
+    widened = solvers.selected_intervals(estimate, std_err, found, n_measurements=m)
+    adjusted = _inside(widened, x[found])
     null = x == 0
     return [
         inside.mean(),
         inside[np.argsort(-np.abs(x))[:100]].mean(),
         float(_inside(together, x).all()),
-        adjusted.mean() if len(found) else np.nan,
+        adjusted.mean() if len(found) else 1.0,  # nothing said, nothing missed
         (null[found].mean() if len(found) else 0.0) if null.any() else np.nan,
         np.isin(np.argsort(-np.abs(x))[:100], found).mean(),
     ]

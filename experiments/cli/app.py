@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from experiments.cli.budget import budget
 from experiments.cli.compare import compare
 from experiments.cli.demo import demo
 from experiments.cli.epsilon import epsilon
+from experiments.cli.identity import identity
 from experiments.cli.options import ManyValues
 from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
@@ -32,3 +34,5 @@ app.command(cls=ManyValues)(epsilon)
 app.command(cls=ManyValues)(sweep)
 app.command(cls=ManyValues)(compare)
 app.command()(train)
+app.command()(budget)
+app.add_typer(identity, name="identity")

@@ -15,10 +15,11 @@ alone, with the Onsager term of the last iterate, makes τ smaller than the nois
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,14 @@ _FAR_FROM_FIXED = 0.3
 #: Relative difference between the variance of the pseudo-data and τ² beyond chance that is put
 #: down to columns that share buckets (0.03 in sketches of four rows).
 _ALLOWED_CONTRADICTION = 0.1
+
+#: The denoiser expects an error τ²s, the residual implies another. Where the first exceeds the
+#: second by the larger factor, x fits the noise of a few hundred measurements; up to the smaller
+#: one they agree.
+_OVERFITTED, _IN_AGREEMENT = 1.5, 1.25
+
+#: Iterations after which a state is one of the iteration, no longer one of the start.
+_FIRST_STEPS = 3
 
 #: Largest s/m of a start: its residual is divided by 1 − s/m.
 _MOST_USED = 0.98
@@ -484,6 +493,17 @@ class _Block:
         return max(tau, self.noise_std or 0.0)
 
 
+class _State(NamedTuple):
+    """Where a chain has been, and the error that its residual implied there."""
+
+    x: NDArray[np.floating]
+    p: NDArray[np.floating]
+    tau: float
+    divergence: float
+    blocks: list[_Block]
+    implied: float
+
+
 class _Chain:
     """The iterates for one right-hand side: sketches of the same x, and one denoiser."""
 
@@ -503,6 +523,8 @@ class _Chain:
         self.history: list[float] = []
         self.n_iter = 0
         self.done = False
+        self.agreed: _State | None = None  # of least error among those that agree
+        self.went_back = False
 
     def start(self, x: NDArray[np.floating], used: float = 0.0) -> None:
         """Begin at x in place of zero.
@@ -524,7 +546,29 @@ class _Chain:
         h = self.history
         settled = len(h) > _PATIENCE and h[-1] > (1.0 - 0.1 * self.tol) * h[-1 - _PATIENCE]
         self.done = self.change <= self.tol or settled
+        self._remember()
         return self.done
+
+    def settle(self) -> None:
+        """Go back to the last state that can be believed, if x has come to fit the noise."""
+        implied = self.predicted_error()
+        if implied is None or self.agreed is None:
+            return
+        chance = 2 * self.tau**2 * math.sqrt(2 * sum(block.m for block in self.blocks))
+        if self.tau**2 * self.divergence > _OVERFITTED * (implied + chance):
+            self.went_back = True
+            self.x, self.p, self.tau, self.divergence, self.blocks = self.agreed[:-1]
+
+    def _remember(self) -> None:
+        """Keep the state of least error among those whose two estimates of it agree."""
+        implied = self.predicted_error()
+        if self.n_iter < _FIRST_STEPS or implied is None:
+            return
+        if self.tau**2 * self.divergence > _IN_AGREEMENT * implied:
+            return
+        if self.agreed is None or implied < self.agreed.implied:
+            blocks = [copy.copy(block) for block in self.blocks]
+            self.agreed = _State(self.x, self.p, self.tau, self.divergence, blocks, implied)
 
     def advance(self, correlations: Sequence[NDArray[np.floating]]) -> None:
         """Given Aᵀ z of each sketch, mix, weigh and denoise the pseudo-data."""
@@ -582,6 +626,11 @@ class _Chain:
                 f"{self.change:.1e} of its expected error > tol={self.tol:.1e}; "
                 "raise max_iter or tol."
             )
+        if self.went_back:
+            return (
+                "the estimate came to fit the noise, which the effective noise does not show, so "
+                "that an earlier one was returned; use more measurements, or another decoder."
+            )
         if any(block.below_noise for block in self.blocks):
             return None  # τ is then an upper bound
         distance = max(block.distance() for block in self.blocks)
@@ -612,7 +661,9 @@ def _advance(operators: Sequence[Operator], chains: list[_Chain], max_iter: int)
         _propose(operators, active)
         active = [chain for chain in active if not chain.judge()]
         if not active:
-            return
+            break
+    for chain in chains:
+        chain.settle()
 
 
 def _propose(operators: Sequence[Operator], chains: list[_Chain]) -> None:

@@ -277,7 +277,10 @@ class Aggregate(Costed):
             Bound on the probability of any zero among them, in place of ``fdr``.
         """
         solver = self.unbiased
-        return solvers.discoveries(solver.coef_, solver.std_err_, fdr, family_wise)
+        m = self.operator.shape[0]
+        return solvers.discoveries(
+            solver.coef_, solver.std_err_, fdr, family_wise, n_measurements=m
+        )
 
     @cached_property
     def unbiased(self) -> Any:

@@ -535,3 +535,21 @@ def test_bad_parameters_are_named(params, message):
     A = gaussian(50, 100)
     with pytest.raises(ValueError, match=message):
         AMP(**params).fit(A, A[:, 0], noise_std=0.1)
+
+
+@pytest.mark.parametrize("seed", [8, 28, 47])
+def test_an_estimate_that_fits_the_noise_is_taken_back_and_said_so(seed):
+    """A hundred measurements, priors of many groups: the residual vanishes, the error does not."""
+    d, noise = 20_000, 1e-3
+    rng = np.random.default_rng(seed)
+    law = 1 / np.arange(1, d + 1)
+    x = 0.3 * law / np.linalg.norm(law)
+    prior = solvers.priors.Scores(np.log(law) + rng.standard_normal(d))
+    A = grid.ensemble("count_8", d, 100, seed)
+    y = A.matvec(x) + noise * rng.standard_normal(A.shape[0])
+    with pytest.warns(ConvergenceWarning, match="fit the noise"):
+        solver = solvers.get("amp", denoiser="positive", prior=prior).fit(A, y, noise_std=noise)
+    assert not solver.trusted_
+    error = np.sum((solver.coef_ - x) ** 2)
+    assert solver.predicted_error_ > error / 3
+    assert error < 0.026 * np.sum(x**2)

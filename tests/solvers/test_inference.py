@@ -173,6 +173,39 @@ def test_few_measurements_widen_simultaneous_intervals_only():
     assert wide == pytest.approx(1.15)
 
 
+def test_few_measurements_widen_what_is_said_of_selected_entries():
+    rng = np.random.default_rng(2)
+    estimate = rng.standard_normal(200) + 4 * (rng.random(200) < 0.1)
+    wide = 1 + 1.5 / np.sqrt(100)
+    np.testing.assert_allclose(
+        solvers.p_values(estimate, 1.0, n_measurements=100), solvers.p_values(estimate, wide)
+    )
+    found = solvers.discoveries(estimate, 1.0, n_measurements=100)
+    np.testing.assert_array_equal(found, solvers.discoveries(estimate, wide))
+    assert len(found) < len(solvers.discoveries(estimate, 1.0))
+    np.testing.assert_allclose(
+        solvers.selected_intervals(estimate, 1.0, found, n_measurements=100),
+        solvers.selected_intervals(estimate, wide, found),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", ["amp", "working_set"])
+@pytest.mark.parametrize("compression", [10, 50])
+@pytest.mark.parametrize("name", ["count_8", "hadamard"])
+def test_false_discoveries_stay_below_their_bound_where_the_tails_are_heavy(
+    name, compression, decoder
+):
+    d, noise, false = 5000, 4.05 * 0.7 / 500, []
+    for seed in range(100):
+        A, x = ensemble(name, d, d // compression, seed), mean_of("100-sparse", d, seed)
+        y = A.matvec(x) + noise * np.random.default_rng([8, seed]).standard_normal(A.shape[0])
+        solver = solvers.get(decoder, debias=True).fit(A, y, noise_std=noise)
+        found = solvers.discoveries(solver.coef_, solver.std_err_, n_measurements=A.shape[0])
+        false.append(np.mean(x[found] == 0) if len(found) else 0.0)
+    assert np.mean(false) <= 0.05
+
+
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
 def test_discoveries_against_scipy_and_the_definition_of_holm(alternative):
     rng = np.random.default_rng(1)
@@ -208,9 +241,12 @@ def test_false_discoveries_are_as_rare_as_promised(name, draws):
         A, x = ensemble(name, d, m, seed), mean_of("100-sparse", d, seed)
         y = A.matvec(x) + noise * np.random.default_rng([7, seed]).standard_normal(A.shape[0])
         solver = solvers.get("amp", debias=True).fit(A, y, noise_std=noise)
-        found = solvers.discoveries(solver.coef_, solver.std_err_, fdr=0.1)
+        size = A.shape[0]
+        found = solvers.discoveries(solver.coef_, solver.std_err_, fdr=0.1, n_measurements=size)
         false.append(np.mean(x[found] == 0) if len(found) else 0.0)
-        low, high = solvers.selected_intervals(solver.coef_, solver.std_err_, found).T
+        low, high = solvers.selected_intervals(
+            solver.coef_, solver.std_err_, found, n_measurements=size
+        ).T
         missed.append(np.mean((x[found] < low) | (x[found] > high)) if len(found) else 0.0)
         found_any += len(found)
     assert found_any > 30 * draws
