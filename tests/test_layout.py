@@ -28,7 +28,7 @@ STOREYS = [
     {"planning"},
     {"planner"},
     {"round"},
-    {"estimator"},
+    {"agent", "estimator"},
     {"accounting", "rounds", "clipping", "feedback"},  # names that were there first
 ]
 #: Packages whose ``__init__`` names its rooms for type checkers and imports them on first use.

@@ -31,6 +31,8 @@ OTHER_MEANINGS = {
     ("sparse_secagg.round.clipping", "colluders"),
     # a policy's demand on rounds, and curves of any mechanism
     ("sparse_secagg.round.policy", "adjacency"),
+    ("sparse_secagg.agent", "adjacency"),
+    ("sparse_secagg.agent", "colluders"),
     ("sparse_secagg.privacy", "adjacency"),
     ("sparse_secagg.privacy", "colluders"),
     ("sparse_secagg.privacy", "rounds"),

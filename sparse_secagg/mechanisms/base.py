@@ -41,7 +41,7 @@ from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.validation import check_integer, check_positive, positive, whole
 
-__all__ = ["IntegerMechanism", "centre", "rational_above"]
+__all__ = ["IntegerMechanism", "rational_above"]
 
 #: Variance of stochastic rounding in grid units, averaged over fractions: E f(1−f) = 1/6.
 ROUNDING_VARIANCE = 1.0 / 6.0
