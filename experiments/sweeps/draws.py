@@ -152,7 +152,7 @@ def measure_round(
         message_bits=int(mechanism.n_bits),
         bits_per_client=int(aggregate.bits_per_client),
         bits_per_parameter=float(aggregate.bits_per_parameter),
-        clipped=seen.n_clipped / mechanism.n_clients,
+        clipped=(seen.n_clipped if seen else 0) / mechanism.n_clients,
         dim=len(truth),
         n_clients=int(mechanism.n_clients),
     )
