@@ -19,6 +19,8 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
     from experiments.cli.demo_run import run_demo, show
 
     console = Console(stderr=as_json)
+    if seed < 0:
+        raise typer.BadParameter(f"--seed {seed} must be at least 0.")
     found, files = run_demo(output, seed=seed, console=console)
     if as_json:
         typer.echo(json.dumps(found.document() | {"files": [str(f) for f in files]}, indent=2))

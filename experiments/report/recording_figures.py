@@ -152,7 +152,7 @@ def draw_layers(table: SweepTable, *, width: float = 1.0) -> Figure | None:
         axis.set_title(", ".join(f"{name} = {setting[name]:g}" for name in table.axes), fontsize=9)
     bar = figure.colorbar(image, ax=axes, shrink=0.9)
     bar.set_ticks([-1, 0, 1], labels=["0.1", "1", "10"])
-    bar.set_label("relative error of the layer")
+    bar.set_label("relative error", fontsize=9)
     finish(figure, axes, caption(table), handles=())
     return figure
 

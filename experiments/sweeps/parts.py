@@ -7,6 +7,7 @@ the cells, by value, so that loky, Dask on another machine and spawned processes
 
 from __future__ import annotations
 
+import importlib
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -48,9 +49,7 @@ class Parts:
         missing = [key for key in self.names if not _is_known(*key)]
         if not missing:
             return
-        from joblib.externals import cloudpickle
-
-        found = cloudpickle.loads(self.pickled)
+        found = _cloudpickle().loads(self.pickled)
         for role, name in missing:
             _install(role, name, found[role, name])
 
@@ -77,8 +76,7 @@ def collect(specs: Iterable[Any]) -> Parts:
 
 
 def _by_value(parts: dict[tuple[str, str], type]) -> bytes:
-    from joblib.externals import cloudpickle
-
+    cloudpickle = _cloudpickle()
     with ExitStack() as stack:
         for module in {kind.__module__ for kind in parts.values()}:
             found = sys.modules[module]
@@ -86,6 +84,14 @@ def _by_value(parts: dict[tuple[str, str], type]) -> bytes:
                 cloudpickle.register_pickle_by_value(found)
                 stack.callback(cloudpickle.unregister_pickle_by_value, found)
         return bytes(cloudpickle.dumps(parts))
+
+
+def _cloudpickle() -> Any:
+    """Return the module that joblib pickles with: its own copy before joblib 1.6."""
+    try:
+        return importlib.import_module("cloudpickle")
+    except ImportError:
+        return importlib.import_module("joblib.externals.cloudpickle")
 
 
 def _is_installed(module: ModuleType) -> bool:

@@ -166,6 +166,8 @@ class Store:
                 f"{self.path} is not a file of results of format {FORMAT} or before; choose "
                 "another file."
             )
+        if self.read_only and not version and self.path != ":memory:":
+            raise StoreError(f"{self.path} holds no results yet; run the sweep first.")
         if version in READABLE and not self.read_only:
             raise StoreError(
                 f"{self.path} holds results of format {version}, and this version writes format "

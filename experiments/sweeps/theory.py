@@ -44,12 +44,12 @@ class Theory:
 def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float:
     """Return the linear decoder's expected relative squared error."""
     compression = registry.get(encoder)._unsketch_error(d, m)
-    return compression + d * noise_std**2 / norm**2
+    return float(compression + d * noise_std**2 / norm**2)
 
 
 def rate_distortion(bits: float, d: int) -> float:
     """Return 2^(−2B/d): the least worst-case relative error of d numbers told in B bits."""
-    return 2.0 ** (-2.0 * bits / d)
+    return float(2.0 ** (-2.0 * bits / d))
 
 
 def predict(

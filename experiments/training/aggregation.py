@@ -36,6 +36,14 @@ __all__ = ["Aggregator", "training_decoder"]
 _NOISE_TOLERANCE = 1e-6
 
 
+@dataclass(frozen=True)
+class _Before:
+    """What a round carries on from the one before; a checkpoint keeps no more of it."""
+
+    feedback: ThresholdFeedback
+    clip: None = None
+
+
 class Aggregator:
     """Averages the updates of one round after another, and keeps the ledger.
 
@@ -165,7 +173,7 @@ class Aggregator:
             ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
         if self.feedback is not None and hasattr(self.feedback, "error_"):
-            round_.feedback_ = self.feedback
+            vars(round_)["aggregate_"] = _Before(self.feedback)
         if isinstance(updates, np.ndarray) and not self.adaptive:
             updates = self._clipped(updates)
         with warnings.catch_warnings():
@@ -190,7 +198,8 @@ class Aggregator:
             norms = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
             scale = np.minimum(1.0, (1 - 1e-6) * self.clip_norm / norms)
         scale[~np.isfinite(norms)] = 1.0
-        return np.multiply(updates, scale[:, None], out=self._buffer)
+        np.multiply(updates, scale[:, None], out=self._buffer)
+        return self._buffer
 
     def _decode(self, round_: SparseSecAgg) -> NDArray[np.float64]:
         # What a sparse fit leaves of a dense mean is noise to it as well: the Lasso then estimates
@@ -202,7 +211,7 @@ class Aggregator:
                 round_.operator_, round_.sketch_, noise_std=round_.noise_std_ if known else None
             )
         self.unconverged += any(issubclass(w.category, ConvergenceWarning) for w in caught)
-        return solver.coef_
+        return np.asarray(solver.coef_)
 
     # -- parts ----------------------------------------------------------------------------------
 
