@@ -1,4 +1,4 @@
-"""``sparse-secagg identity new|show|enrol|revoke``: signing keys of clients, and rosters of them."""
+"""``sparse-secagg identity new|show|enrol|revoke``: signing keys of clients, and rosters."""
 
 from __future__ import annotations
 

@@ -22,6 +22,8 @@ from sparse_secagg.secagg.shamir import MAX_SHARES
 
 #: log2 of the graphs that a server is granted to try, at about a hash each, within one round.
 GRINDING_BITS = 40
+#: log2 of the acceptable probability that the graph leaves some honest client unprotected.
+LOG2_FAILURE = -40.0
 #: Largest regular graph that is looked for.
 MAX_NEIGHBORS = 8192
 
@@ -85,7 +87,7 @@ def graph_parameters(
     corrupt: float = 0.05,
     dropout: float = 0.05,
     *,
-    log2_failure: float = -40.0,
+    log2_failure: float = LOG2_FAILURE,
     log2_abort: float = -20.0,
     grinding_bits: float = GRINDING_BITS,
 ) -> GraphParameters:

@@ -21,7 +21,7 @@ from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg.client import ClientSession, Gatekeeper
 from sparse_secagg.secagg.errors import ServerFaultError
 from sparse_secagg.secagg.identities import Identity, Roster
-from sparse_secagg.secagg.messages import max_message_bytes
+from sparse_secagg.secagg.messages import max_incoming_bytes
 from sparse_secagg.secagg.setup import MAX_DOCUMENT_BYTES, RoundDocument
 from sparse_secagg.transport.frames import (
     DOCUMENT,
@@ -78,7 +78,7 @@ def join_round(
     """
     peer = _Peer(address, context, seconds)
     document = RoundDocument.from_json(peer.ask(DOCUMENT, b"", MAX_DOCUMENT_BYTES))
-    keys = {"identity": identity, "roster": roster, "agent": agent}
+    keys: dict[str, Any] = {"identity": identity, "roster": roster, "agent": agent}
     saved = _Saved.load(state)
     left = len(document.stages) if stages is None else stages
     if saved is None or saved.document != document.digest.hex():
@@ -90,7 +90,7 @@ def join_round(
     while left > 0 and saved.stage < len(document.stages):
         stage = document.stages[saved.stage]
         place = PLACE.pack(saved.index, saved.stage)
-        incoming = peer.ask(NEXT, place, max_message_bytes(document))
+        incoming = peer.ask(NEXT, place, max_incoming_bytes(document))
         session = ClientSession.load(base64.b64decode(saved.session), **keys)
         answer = session.receive(incoming)
         if answer is None:
