@@ -1,4 +1,4 @@
-"""The commands ``serve`` and ``join``: a round of five clients, each a process of its own."""
+"""The commands ``serve`` and ``join``: a round of four clients, each a process of its own."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from experiments.cli.app import app
 from sparse_secagg import Budget, Identity, Roster
 
-N, DIM = 5, 30
+N, DIM = 4, 30
 COMMAND = [sys.executable, "-c", "from experiments.cli import app; app()"]
 
 
@@ -28,7 +28,7 @@ def start(*words):
 
 @pytest.fixture
 def group(tmp_path):
-    """Files of five clients, their roster, and a round."""
+    """Files of four clients, their roster, and a round."""
     roster = Roster("group")
     rng = np.random.default_rng(0)
     for i in range(N):
@@ -44,7 +44,8 @@ def group(tmp_path):
 
 
 def join(folder, i, address, max_epsilon):
-    return start(
+    """Return the words of a client's command."""
+    return (
         "join", "--server", address, "--identity", folder / f"{i}.json",
         "--roster", folder / "roster.json", "--vector", folder / f"{i}.npy",
         "--budget", folder / f"{i}.sqlite", "--max-epsilon", max_epsilon,
@@ -53,26 +54,28 @@ def join(folder, i, address, max_epsilon):
 
 
 def test_a_round_between_processes(group):
-    """Client 4 finds the round too dear and stays away; the others' mean is estimated."""
+    """Client 3 first finds the round too dear, then agrees to it; the mean is estimated."""
     server = start(
         "serve", "--round", group / "spec.json", "--roster", group / "roster.json", "--port", 0,
-        "--certificate", group / "server.pem", "--key", group / "server.key", "--seconds", 60,
+        "--certificate", group / "server.pem", "--key", group / "server.key", "--seconds", 200,
         "--output", group / "mean.npy", "--json",
     )  # fmt: skip
     address = server.stderr.readline().split()[-1]
-    clients = [join(group, i, address, 25 if i < 4 else 1) for i in range(N)]
+    stingy = CliRunner().invoke(app, [str(word) for word in join(group, 3, address, 1)])
+    assert stingy.exit_code == 1
+    assert "above this client's limit 1" in stingy.output
+    clients = [start(*join(group, i, address, 25)) for i in range(N)]
     said = [client.communicate(timeout=300) for client in clients]
     out, log = server.communicate(timeout=300)
-    assert [client.returncode for client in clients] == [0, 0, 0, 0, 1], said
-    assert "above this client's limit 1" in said[4][1]
+    assert [client.returncode for client in clients] == [0] * N, said
     assert "of 50 left in this life" in said[0][0]
     values = json.loads(out)
-    assert values["survivors"] == [0, 1, 2, 3], log
+    assert values["survivors"] == list(range(N)), log
     assert 0 < values["epsilon"] <= 20.0 + 1e-6
-    mean = np.mean([np.load(group / f"{i}.npy") for i in range(4)], axis=0)
-    # noise_std of the sum's mean at epsilon 20, clip 1 is about 0.1
+    mean = np.mean([np.load(group / f"{i}.npy") for i in range(N)], axis=0)
+    # noise of the mean at epsilon 20 and clip 1 is about 0.1 in each entry
     assert np.abs(np.load(group / "mean.npy") - mean).max() < 1.0
-    assert [Budget(group / f"{i}.sqlite").rounds for i in range(N)] == [1, 1, 1, 1, 0]
+    assert [Budget(group / f"{i}.sqlite").rounds for i in range(N)] == [1] * N
 
 
 @pytest.mark.parametrize(
