@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparse_secagg.siblings import check_siblings
 
 if TYPE_CHECKING:
+    from sparse_secagg.agent import AgentPolicy, ClientAgent
     from sparse_secagg.encoders import (
         BlockEncoder,
         CountSketchEncoder,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         RoundDocument,
         ServerSession,
     )
-    from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
     from sparse_secagg.secagg.budget import Budget
 
 __version__ = "0.1.0"
@@ -64,9 +64,9 @@ _HOME = {
     "plan": "planner",
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
-    "AgentPolicy": "secagg.agent",
+    "AgentPolicy": "agent",
     "Budget": "secagg.budget",
-    "ClientAgent": "secagg.agent",
+    "ClientAgent": "agent",
     "ClientSession": "secagg",
     "Identity": "secagg",
     "Roster": "secagg",

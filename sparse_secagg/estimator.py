@@ -280,7 +280,7 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
             because they came out large.
         """
         check_is_fitted(self)
-        return self.aggregate_.confidence_interval(level, simultaneous=simultaneous)
+        return np.asarray(self.aggregate_.confidence_interval(level, simultaneous=simultaneous))
 
     def discoveries(
         self, fdr: float | None = None, *, family_wise: float | None = None
@@ -295,7 +295,7 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
             Bound on the probability of any zero among them, in place of ``fdr``.
         """
         check_is_fitted(self)
-        return self.aggregate_.discoveries(fdr, family_wise=family_wise)
+        return np.asarray(self.aggregate_.discoveries(fdr, family_wise=family_wise))
 
     def score(self, X: Any, y: None = None) -> float:
         """Return 1 − ‖mean_ − mean(X)‖²/‖mean(X)‖². Not private: for evaluation only."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class InfeasibleError(ValueError):
     """A request that no parameters can satisfy.
@@ -19,7 +21,7 @@ class InfeasibleError(ValueError):
         self.argument = argument
         self.smallest = smallest
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (str(self), self.argument, self.smallest)
 
 

@@ -263,6 +263,7 @@ def takes_round_parameters(
         def called(*args: Any, **kwargs: Any) -> Any:
             return function(*args, **{**changed, **kwargs})
 
+        called.takes_round_parameters = True  # type: ignore[attr-defined]
         called.__signature__ = own.replace(parameters=[*rest, *added])  # type: ignore[attr-defined]
         if function.__doc__ and "{parameters}" in function.__doc__:
             called.__doc__ = function.__doc__.replace("{parameters}", _document(taken, changed))

@@ -59,22 +59,22 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """Return the sketches S x of the rows of X (n, d), or of one vector (d,)."""
         check_is_fitted(self)
         if isinstance(X, np.ndarray) and X.ndim == 1:
-            return self.transform(np.reshape(X, (1, -1)))[0]
+            return np.asarray(self.transform(np.reshape(X, (1, -1)))[0])
         X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
-        return self.operator_.matmat(X.T).T.astype(X.dtype, order="C", copy=False)
+        return np.asarray(self.operator_.matmat(X.T).T.astype(X.dtype, order="C", copy=False))
 
     def inverse_transform(self, Y: Any) -> NDArray[np.floating]:
         """Return the linear unsketches Sᵀ y of the rows of Y (n, m), or of one sketch (m,)."""
         check_is_fitted(self)
         if isinstance(Y, np.ndarray) and Y.ndim == 1:
-            return self.inverse_transform(np.reshape(Y, (1, -1)))[0]
+            return np.asarray(self.inverse_transform(np.reshape(Y, (1, -1)))[0])
         Y = check_array(Y, dtype=[np.float64, np.float32], input_name="Y")
         if Y.shape[1] != self.n_components_:
             raise ValueError(
                 f"Y has sketches of length {Y.shape[1]}, but this {type(self).__name__} makes "
                 f"sketches of length {self.n_components_}; pass rows made by its transform."
             )
-        return self.operator_.rmatmat(Y.T).T.astype(Y.dtype, order="C", copy=False)
+        return np.asarray(self.operator_.rmatmat(Y.T).T.astype(Y.dtype, order="C", copy=False))
 
     def unsketch_error(self) -> float:
         """Return E‖SᵀSx − x‖²/‖x‖² over the seed, before any noise: the price of compression."""

@@ -60,10 +60,10 @@ class BlockOperator(Operator):
             for block in blocks
         ]
 
-    def _matvec(self, x: NDArray) -> NDArray[np.float64]:
+    def _matvec(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()
 
-    def _rmatvec(self, y: NDArray) -> NDArray[np.float64]:
+    def _rmatvec(self, y: NDArray[Any]) -> NDArray[np.float64]:
         return self._rmatmat(y.reshape(-1, 1)).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
@@ -73,7 +73,7 @@ class BlockOperator(Operator):
             out[block.components] = block.encoder.operator_.matmat(X[block.features])
         return out
 
-    def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
+    def _rmatmat(self, Y: NDArray[Any]) -> NDArray[np.float64]:
         out = np.empty((self.shape[1], Y.shape[1]), order="F")
         for block in self.blocks:
             out[block.features] = block.encoder.operator_.rmatmat(Y[block.components])

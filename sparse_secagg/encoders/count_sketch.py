@@ -54,10 +54,10 @@ class CountSketchOperator(Operator):
         n_pairs = (n_rows + 1) // 2
         self._keys = np.array([stream_key(seed, "count-sketch", p) for p in range(n_pairs)])
 
-    def _matvec(self, x: NDArray) -> NDArray[np.float64]:
+    def _matvec(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()
 
-    def _rmatvec(self, y: NDArray) -> NDArray[np.float64]:
+    def _rmatvec(self, y: NDArray[Any]) -> NDArray[np.float64]:
         return self._rmatmat(y.reshape(-1, 1)).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
@@ -70,7 +70,7 @@ class CountSketchOperator(Operator):
                 self._encode_batch(X.T[rows], out[rows])
         return out.T
 
-    def _encode_batch(self, X: NDArray, out: NDArray[np.float64]) -> None:
+    def _encode_batch(self, X: NDArray[Any], out: NDArray[np.float64]) -> None:
         from sparse_secagg.encoders._count_sketch_kernels import scatter_many, scatter_one
 
         n, d = X.shape
@@ -83,7 +83,7 @@ class CountSketchOperator(Operator):
             entries = buffer[: min(block, d - start)]
             self._interleave(X, start, entries)
 
-            def add_to_pair(p: int, entries: NDArray = entries, start: int = start) -> None:
+            def add_to_pair(p: int, entries: NDArray[Any] = entries, start: int = start) -> None:
                 first, second = tables[2 * p], tables[2 * p + 1]
                 if n == 1:
                     first, second, entries = first[:, 0], second[:, 0], entries[:, 0]
@@ -93,7 +93,7 @@ class CountSketchOperator(Operator):
             for_each(add_to_pair, len(self._keys), threaded=self._pays(entries.size))
         np.multiply(tables[: self.n_rows].reshape(-1, n).T, self.n_rows**-0.5, out=out)
 
-    def _interleave(self, X: NDArray, start: int, entries: NDArray) -> None:
+    def _interleave(self, X: NDArray[Any], start: int, entries: NDArray[Any]) -> None:
         """Bring entries from ``start`` on into the kernels' layout: vectors innermost."""
         from sparse_secagg.encoders._count_sketch_kernels import interleave
 
@@ -130,14 +130,14 @@ class CountSketchOperator(Operator):
 
         for_each(encode, -(-n // step), threaded=out.size >= _THREADED_FROM)
 
-    def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
+    def _rmatmat(self, Y: NDArray[Any]) -> NDArray[np.float64]:
         out = np.empty((self.shape[1], Y.shape[1]), order="F" if Y.shape[1] == 1 else "C")
         for start in range(0, Y.shape[1], _BATCH):
             columns = slice(start, start + _BATCH)
             self._decode_batch(Y[:, columns], out[:, columns])
         return out
 
-    def _decode_batch(self, Y: NDArray, out: NDArray[np.float64]) -> None:
+    def _decode_batch(self, Y: NDArray[Any], out: NDArray[np.float64]) -> None:
         from sparse_secagg.encoders._count_sketch_kernels import gather_many, gather_one
 
         n, d = Y.shape[1], len(out)
@@ -209,7 +209,7 @@ class CountSketchOperator(Operator):
         """
         buckets, signs = self.hashes(np.arange(start, self.shape[1] if stop is None else stop))
         table = np.reshape(y, (self.n_rows, self.width)) * np.sqrt(self.n_rows)
-        return signs * np.take_along_axis(table, buckets, axis=1)
+        return np.asarray(signs * np.take_along_axis(table, buckets, axis=1))
 
 
 class CountSketchEncoder(LinearEncoder):

@@ -78,10 +78,10 @@ class GaussianOperator(Operator):
             norms[J] = np.linalg.norm(S_J, axis=0)
         return norms
 
-    def _matvec(self, x: NDArray) -> NDArray[np.float64]:
+    def _matvec(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()
 
-    def _rmatvec(self, y: NDArray) -> NDArray[np.float64]:
+    def _rmatvec(self, y: NDArray[Any]) -> NDArray[np.float64]:
         return self._rmatmat(y.reshape(-1, 1)).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
@@ -97,7 +97,7 @@ class GaussianOperator(Operator):
             out += S_J @ X[J]
         return out
 
-    def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
+    def _rmatmat(self, Y: NDArray[Any]) -> NDArray[np.float64]:
         out = np.empty((self.shape[1], Y.shape[1]))
         for J, S_J in self._blocks():
             out[J] = S_J.T @ Y
@@ -176,7 +176,7 @@ class GaussianOperator(Operator):
         m = self.shape[0]
         bits = words(stream_key(self.seed, "gaussian-lanczos-start"), 0, 2 * m)
         u, v = ((bits >> np.uint64(11)).astype(np.float64) + 1).reshape(2, m) * 2.0**-53
-        return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
+        return np.asarray(np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v))
 
 
 def _certified_sigma_max(gram: NDArray[np.float64]) -> float:

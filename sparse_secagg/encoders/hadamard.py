@@ -39,10 +39,10 @@ class HadamardOperator(Operator):
         order = words(stream_key(seed, "hadamard-rows"), 0, self.padded)
         self.rows = np.sort(np.argpartition(order, m - 1)[:m])
 
-    def _matvec(self, x: NDArray) -> NDArray[np.float64]:
+    def _matvec(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()
 
-    def _rmatvec(self, y: NDArray) -> NDArray[np.float64]:
+    def _rmatvec(self, y: NDArray[Any]) -> NDArray[np.float64]:
         return self._rmatmat(y.reshape(-1, 1)).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
@@ -54,7 +54,7 @@ class HadamardOperator(Operator):
             self._sketch_rows(X.T, out)
         return out.T
 
-    def _sketch_rows(self, X: NDArray, out: NDArray[np.float64]) -> None:
+    def _sketch_rows(self, X: NDArray[Any], out: NDArray[np.float64]) -> None:
         """Sketch rows in threads, each with a workspace of its own."""
         from sparse_secagg.encoders._hadamard_kernels import sketch_row
 
@@ -67,7 +67,7 @@ class HadamardOperator(Operator):
 
         for_each(sketch_share, n_tasks, threaded=n * self.padded >= _THREADED_FROM)
 
-    def _sketch_one(self, x: NDArray, out: NDArray[np.float64]) -> None:
+    def _sketch_one(self, x: NDArray[Any], out: NDArray[np.float64]) -> None:
         """Sketch one vector, all threads together; the same bit for bit."""
         from sparse_secagg.encoders._hadamard_kernels import gather
 
@@ -80,7 +80,7 @@ class HadamardOperator(Operator):
         """What makes H orthonormal, and √(D/m)."""
         return self.padded**-0.5, float(np.sqrt(self.padded / self.shape[0]))
 
-    def _rmatmat(self, Y: NDArray) -> NDArray[np.float64]:
+    def _rmatmat(self, Y: NDArray[Any]) -> NDArray[np.float64]:
         m, d = self.shape
         out = np.empty((Y.shape[1], d))
         for start in range(0, len(out), _BATCH):
@@ -107,7 +107,7 @@ class HadamardOperator(Operator):
         kept[self.rows] = 1.0
         spectrum = fwht(kept) * (np.sqrt(self.padded) / self.shape[0])
         signs = self.signs.astype(np.float64)
-        return signs[J][:, None] * signs[K] * spectrum[J[:, None] ^ K]
+        return np.asarray(signs[J][:, None] * signs[K] * spectrum[J[:, None] ^ K])
 
 
 def _is_readable(X: Any) -> bool:

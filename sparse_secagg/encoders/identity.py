@@ -20,7 +20,7 @@ class IdentityOperator(Operator):
         super().__init__(dtype=np.dtype(np.float64), shape=(d, d))
         self.orthogonal_dimension = d
 
-    def _matvec(self, x: NDArray) -> NDArray[np.floating]:
+    def _matvec(self, x: NDArray[Any]) -> NDArray[np.floating]:
         return np.array(x).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.floating]:

@@ -27,6 +27,7 @@ from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
 from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
+from sparse_secagg.mechanisms.sums import mean_of_sum
 from sparse_secagg.parameters import MAX_BITS, NoiseParameters, check_parameters
 from sparse_secagg.privacy.conversion import rdp_to_dp
 from sparse_secagg.privacy.curves import (
@@ -40,19 +41,12 @@ from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.validation import check_integer, check_positive, positive, whole
 
-__all__ = ["IntegerMechanism", "centre", "rational_above"]
+__all__ = ["IntegerMechanism", "rational_above"]
 
 #: Variance of stochastic rounding in grid units, averaged over fractions: E f(1−f) = 1/6.
 ROUNDING_VARIANCE = 1.0 / 6.0
 #: Clients rotated together: Fourier transforms of several vectors fill the vector registers.
 _GROUP = 8
-
-
-def centre(total: NDArray[np.uint64], modulus: int) -> NDArray[np.int64]:
-    """Return the residues in [−M/2, M/2), for M a power of two up to 2^63."""
-    half = np.uint64(modulus // 2)
-    shifted = (np.asarray(total, dtype=np.uint64) + half) & np.uint64(modulus - 1)
-    return shifted.astype(np.int64) - np.int64(modulus // 2)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -345,18 +339,7 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
         rng : Randomness, optional
             For mechanisms whose server adds the noise; not used by others.
         """
-        p = self._calibrated()
-        check_integer("n_survivors", n_survivors, 1)
-        total = np.asarray(total)
-        if total.shape[-1:] != (p.padded_dim,) or total.dtype.kind not in "ui":
-            raise ValueError(
-                f"total has shape {total.shape} and dtype {total.dtype}; it must hold "
-                f"{p.padded_dim} integers modulo {p.modulus}."
-            )
-        sums = centre(total.astype(np.uint64, copy=False), p.modulus)
-        rows = np.atleast_2d(sums).astype(np.float64) * p.gamma
-        decoded = Rotation(p.rotation, p.dim, p.seed).inverse(rows) / n_survivors
-        return decoded if total.ndim == 2 else decoded[0]
+        return mean_of_sum(self._calibrated(), total, n_survivors)
 
     def noise_std(self, n_survivors: int | None = None) -> float:
         """Return the standard deviation of a coordinate of the decoded mean.

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from sparse_secagg.mechanisms.base import (
     ROUNDING_VARIANCE,
     IntegerMechanism,
-    centre,
     gaussian_multiplier,
     rational_above,
 )
@@ -20,6 +19,7 @@ from sparse_secagg.mechanisms.calibration import least_noise
 from sparse_secagg.mechanisms.parameters import MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
 from sparse_secagg.mechanisms.sampling import discrete_gaussian
+from sparse_secagg.mechanisms.sums import centre
 from sparse_secagg.privacy.curves import gaussian_rdp, norm_bound, sensitivity_factor
 from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.validation import check_integer

@@ -87,7 +87,7 @@ class PrivateRandomness(Randomness):
     def __repr__(self) -> str:
         return "PrivateRandomness()"
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return PrivateRandomness, ()
 
 

@@ -58,7 +58,7 @@ class Rotation:
             return np.asarray(fwht(Z))
         pairs = Z.view(np.complex128)
         pairs *= _phases(self.seed, self.padded_dim // 2)
-        return scipy.fft.fft(pairs, norm="ortho", overwrite_x=True).view(np.float64)
+        return np.asarray(scipy.fft.fft(pairs, norm="ortho", overwrite_x=True).view(np.float64))
 
     def inverse(self, Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Undo :meth:`forward` for the rows of Z (n, D); returns (n, m)."""
@@ -76,7 +76,7 @@ class Rotation:
 @lru_cache(maxsize=2)
 def _phases(seed: int, size: int) -> NDArray[np.complex128]:
     turns = (words(stream_key(seed, "rotation-phases"), 0, size) >> np.uint64(11)) * 2.0**-53
-    return np.exp(2j * np.pi * turns)
+    return np.asarray(np.exp(2j * np.pi * turns))
 
 
 @lru_cache(maxsize=2)

@@ -131,7 +131,7 @@ class Plan:
     sparsity: int | None
     sparse_mse: SparseErrors | None
     lower_bound_bits: LowerBounds
-    secagg: str = "ideal"
+    secagg: str
     threshold: float | None = None
     neighbors: int | None = None
     protocol_bytes: int = 0
@@ -230,7 +230,8 @@ class Plan:
         """Return the mechanism with the plan's target and bits, not yet calibrated."""
         if self.mechanism is None:
             raise ValueError("This plan describes a round that was run; make one with plan(...).")
-        return clone(self.mechanism)
+        made: IntegerMechanism = clone(self.mechanism)
+        return made
 
     @property
     def target(self) -> dict[str, Any] | None:

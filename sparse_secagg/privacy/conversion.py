@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,7 +56,7 @@ def rdp_to_dp(
     return math.inf
 
 
-def _convert(orders: NDArray, rdp: NDArray, delta: float) -> float:
+def _convert(orders: NDArray[Any], rdp: NDArray[Any], delta: float) -> float:
     # TV <= sqrt(1 - exp(-KL)) and KL <= every Rényi divergence: ε = 0 when that is below δ.
     if (delta**2 + np.expm1(-rdp) > 0).any():
         return 0.0

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,7 +95,7 @@ class NoisySum:
             self.grid_rdp(orders, self.bound, self.variance, count, self.dim, adjacency)
             for count in counts
         ]
-        return np.minimum.reduce(curves)
+        return np.asarray(np.minimum.reduce(curves))
 
     def squared_ratio(self, shares: int) -> float:
         """Return ρ = B²/(variance of the sum's noise), the squared inverse noise multiplier."""
@@ -251,7 +252,9 @@ class RoundPrivacy:
     def _plain(
         self, orders: NDArray[np.float64], shares: int, adjacency: str
     ) -> NDArray[np.float64]:
-        return np.sum([part.rdp(orders, shares, adjacency) for part in self.sums], axis=0)
+        return np.asarray(
+            np.sum([part.rdp(orders, shares, adjacency) for part in self.sums], axis=0)
+        )
 
     def _released(self, orders: NDArray[np.float64]) -> NDArray[np.float64]:
         k = self.n_survivors
@@ -267,9 +270,9 @@ class RoundPrivacy:
         ]
         if self.adjacency == "zero_out":
             bounds += self._zero_out_bounds(orders, rate)
-        return np.minimum.reduce(bounds)
+        return np.asarray(np.minimum.reduce(bounds))
 
-    def _zero_out_bounds(self, orders: NDArray[np.float64], rate: float) -> list[NDArray]:
+    def _zero_out_bounds(self, orders: NDArray[np.float64], rate: float) -> list[NDArray[Any]]:
         """Return the bounds that compare with the round in which the client's vector is zero."""
         assert self.sampling is not None
         k, bounds = self.n_survivors, []

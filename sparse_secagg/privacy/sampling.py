@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,13 +99,13 @@ def poisson_subsampled_rdp(orders: ArrayLike, curve: Curve, rate: float) -> NDAr
         return np.zeros_like(plain)
     log_q, log_p = math.log(rate), math.log1p(-rate)
 
-    def log_moment(alpha: int, l: NDArray, eps: NDArray) -> float:
+    def log_moment(alpha: int, l: NDArray[Any], eps: NDArray[Any]) -> float:
         later = _log_binomials(alpha) + (alpha - l) * log_p + l * log_q + (l - 1) * eps
         later[1:] += math.log(3.0)
         none_or_one = (alpha - 1) * log_p + math.log1p((alpha - 1) * rate)
         return _log_sum(later, none_or_one)
 
-    return np.minimum(plain, _amplified(orders, curve, log_moment))
+    return np.asarray(np.minimum(plain, _amplified(orders, curve, log_moment)))
 
 
 def mixture_rdp(orders: ArrayLike, rdp: ArrayLike, rate: float) -> NDArray[np.float64]:
@@ -152,7 +153,7 @@ def subsampled_rdp_without_replacement(
         return np.zeros_like(plain)
     log_q = math.log(rate)
 
-    def log_moment(alpha: int, l: NDArray, eps: NDArray) -> float:
+    def log_moment(alpha: int, l: NDArray[Any], eps: NDArray[Any]) -> float:
         later = _log_binomials(alpha) + l * log_q + (l - 1) * eps + math.log(2.0)
         if eps[0] < math.log(2.0):
             # 4(e^ε − 1) < 2e^ε exactly here.
@@ -160,7 +161,7 @@ def subsampled_rdp_without_replacement(
             later[0] = _log_binomials(alpha)[0] + 2.0 * log_q + small
         return _log_sum(later, 0.0)
 
-    return np.minimum(plain, _amplified(orders, replace_one_curve, log_moment))
+    return np.asarray(np.minimum(plain, _amplified(orders, replace_one_curve, log_moment)))
 
 
 def fixed_cohort_rdp(
@@ -252,7 +253,7 @@ def _log_abs_expm1(x: NDArray[np.float64]) -> NDArray[np.float64]:
 def _amplified(
     orders: NDArray[np.float64],
     curve: Curve,
-    log_moment: Callable[[int, NDArray, NDArray], float],
+    log_moment: Callable[[int, NDArray[Any], NDArray[Any]], float],
 ) -> NDArray[np.float64]:
     """Evaluate a binomial-type bound that uses the mechanism's curve at every integer order."""
     l = np.arange(2.0, max(2.0, np.ceil(orders.max())) + 1)
@@ -289,15 +290,15 @@ def _log_sum(logs: NDArray[np.float64], one_more: float) -> float:
 def _log_binomials(alpha: int) -> NDArray[np.float64]:
     """Return log C(α, l) for l = 2, …, α."""
     logs = _log_factorials(1 << alpha.bit_length())
-    return logs[alpha] - logs[2 : alpha + 1] - logs[alpha - 2 :: -1][: alpha - 1]
+    return np.asarray(logs[alpha] - logs[2 : alpha + 1] - logs[alpha - 2 :: -1][: alpha - 1])
 
 
 @lru_cache(maxsize=16)
 def _log_factorials(stop: int) -> NDArray[np.float64]:
-    return gammaln(np.arange(1.0, stop + 1))
+    return np.asarray(gammaln(np.arange(1.0, stop + 1)))
 
 
-def _check_curve(orders: ArrayLike, curve: Curve) -> tuple[NDArray, NDArray]:
+def _check_curve(orders: ArrayLike, curve: Curve) -> tuple[NDArray[Any], NDArray[Any]]:
     orders = check_orders(orders)
     values = np.asarray(curve(orders), dtype=np.float64)
     if np.isnan(values).any():

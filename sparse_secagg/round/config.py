@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -256,7 +256,8 @@ def mechanism_of(config: RoundConfig) -> IntegerMechanism:
         mechanism = mechanisms.from_parameters(config.mechanism)
     except ValueError as error:
         raise RefusedRoundError(str(error)) from None
-    return mechanism.set_params(delta=config.delta)
+    made: IntegerMechanism = mechanism.set_params(delta=config.delta)
+    return made
 
 
 def is_noiseless(parameters: MechanismParameters) -> bool:
@@ -280,7 +281,7 @@ def _digest_of_text(text: str) -> str:
 def check_fields(config: RoundConfig) -> None:
     """Raise :class:`RefusedRoundError` unless each field has its type and lies in its range."""
     p = config.mechanism
-    for where, name, valid in [
+    rules: list[tuple[Any, str, Callable[[Any], bool]]] = [
         (config, "round_id", lambda v: isinstance(v, str) and 0 < len(v) <= 256),
         (config, "dim", lambda v: _is_whole(v, 1)),
         (config, "clip_norm", _is_positive),
@@ -305,7 +306,8 @@ def check_fields(config: RoundConfig) -> None:
         (p, "rotation", lambda v: isinstance(v, str)),
         (p, "seed", lambda v: _is_whole(v, 0)),
         (p, "adjacency", lambda v: v in ("zero_out", "replace_one")),
-    ]:
+    ]
+    for where, name, valid in rules:
         value = getattr(where, name)
         if not valid(value):
             raise RefusedRoundError(

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sparse_secagg.mechanisms.base import centre
 from sparse_secagg.mechanisms.parameters import EncodeReport
 from sparse_secagg.mechanisms.rotation import Rotation
+from sparse_secagg.mechanisms.sums import centre
 from sparse_secagg.round.parts import Round
 from sparse_secagg.round.sketching import SketchCounts
 

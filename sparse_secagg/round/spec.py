@@ -272,9 +272,9 @@ class RoundSpec(RoundParameters):
             own = self.mechanism
             self._check_instance(own)
             least = max(guaranteed or 0, own.min_survivors or 0) or None
-            return clone(own).set_params(
-                min_survivors=least, colluders=max(self.colluders, own.colluders)
-            )
+            made: IntegerMechanism = clone(own)
+            made.set_params(min_survivors=least, colluders=max(self.colluders, own.colluders))
+            return made
         shared = {item.name: getattr(self, item.name) for item in fields(NoiseParameters)}
         shared["min_survivors"] = guaranteed
         if isinstance(self.clip_norm, AdaptiveClip):

@@ -64,7 +64,7 @@ _STATE_FORMAT = "sparse_secagg client 1"
 class Gatekeeper(Protocol):
     """Who decides for a client: its policy, its budget and its memory of rounds.
 
-    :class:`~sparse_secagg.secagg.agent.ClientAgent` is one.
+    :class:`~sparse_secagg.agent.ClientAgent` is one.
     """
 
     def admit(self, document: RoundDocument, roster: Roster | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sparse_secagg.exceptions import RefusedRoundError
 
 
@@ -37,7 +39,7 @@ class InvalidMessageError(ValueError):
         self.reason = reason
         self.remedy = remedy
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.client, self.reason, self.remedy)
 
 

@@ -109,7 +109,7 @@ def add_modulo(
     """Return a ± b mod M for residues a and b."""
     M = np.uint64(modulus)
     total = a + (b if sign > 0 else M - b)
-    return np.minimum(total, total - M)
+    return np.asarray(np.minimum(total, total - M))
 
 
 def _word_bytes(bits: int) -> int:

@@ -25,7 +25,8 @@ def names() -> list[str]:
 def make_secagg(secagg: Any) -> SecureAggregation:
     """Return a new secure aggregation for a name, or a fresh copy of an instance."""
     if isinstance(secagg, SecureAggregation):
-        return clone(secagg)
+        made: SecureAggregation = clone(secagg)
+        return made
     if not isinstance(secagg, str) or secagg not in _REGISTRY:
         raise ValueError(
             f"secagg={secagg!r} is not known; choose one of {', '.join(names())}, or an instance "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ class AggregationResult:
     protocol_up: NDArray[np.int64] = field(repr=False)
     payload_down: NDArray[np.int64] = field(repr=False)
     protocol_down: NDArray[np.int64] = field(repr=False)
-    cohort: NDArray = field(repr=False)
+    cohort: NDArray[Any] = field(repr=False)
     excluded: dict[int, str] = field(default_factory=dict)
     complaints: tuple[tuple[int, int], ...] = ()
     not_private: bool = False
@@ -59,7 +60,7 @@ class AggregationResult:
         return len(self.survivors)
 
     @property
-    def surviving_cohort(self) -> NDArray:
+    def surviving_cohort(self) -> NDArray[Any]:
         """The names of the survivors."""
         return self.cohort[self.survivors]
 

@@ -424,7 +424,7 @@ class ServerSession:
         kind = int(self._wanted[dealer])
         tags = self._tags[dealer, place].tobytes()
         expected = tags[(kind - 1) * TAGS_BYTES // 2 : kind * TAGS_BYTES // 2]
-        return share_tag(self._known_setup().digest, dealer, place, kind, share) == expected
+        return bool(share_tag(self._known_setup().digest, dealer, place, kind, share) == expected)
 
     # -- recovery ------------------------------------------------------------------------------
 

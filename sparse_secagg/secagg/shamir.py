@@ -89,7 +89,7 @@ def _weights_at_zero(points: bytes) -> NDArray[np.int64]:
     differences = (x[None, :] - x[:, None]) % PRIME
     np.fill_diagonal(differences, 1)
     numerator = _product(x[None, :])[0]
-    return numerator * _inverse(x * _product(differences) % PRIME) % PRIME
+    return np.asarray(numerator * _inverse(x * _product(differences) % PRIME) % PRIME)
 
 
 def _product(factors: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ def unit_weights(weights: ArrayLike) -> NDArray[np.float64]:
         raise ValueError("weights must be finite and at least 0, one a client.")
     if not (weights > 0).any():
         raise ValueError("weights are all zero; at least one client must count.")
-    return weights / weights.max()
+    return np.asarray(weights / weights.max())
 
 
 def survivor_weight(weights: ArrayLike, result: AggregationResult) -> float:

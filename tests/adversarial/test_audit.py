@@ -14,8 +14,8 @@ from sparse_secagg import (
     server_decode,
 )
 from sparse_secagg.mechanisms import DiscreteGaussian, SimulationRandomness, Skellam
-from sparse_secagg.mechanisms.base import centre
 from sparse_secagg.mechanisms.rotation import Rotation
+from sparse_secagg.mechanisms.sums import centre
 from sparse_secagg.rounds import unpack_message
 from tests.statistics import gaussian_dp_lower_bound
 

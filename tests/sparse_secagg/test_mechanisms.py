@@ -24,10 +24,10 @@ from sparse_secagg.mechanisms import (
     get,
     names,
 )
-from sparse_secagg.mechanisms.base import centre
 from sparse_secagg.mechanisms.poisson import skellam
 from sparse_secagg.mechanisms.rotation import Rotation
 from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
+from sparse_secagg.mechanisms.sums import centre
 from sparse_secagg.privacy import Sampling
 
 FALSE_ALARM = 1e-6

@@ -129,7 +129,7 @@ class ClientAgent:
     Examples
     --------
     >>> import os, tempfile
-    >>> from sparse_secagg.secagg.agent import AgentPolicy, ClientAgent
+    >>> from sparse_secagg.agent import AgentPolicy, ClientAgent
     >>> from sparse_secagg.secagg.budget import Budget
     >>> path = os.path.join(tempfile.mkdtemp(), "budget.sqlite")
     >>> agent = ClientAgent(AgentPolicy(1.0, 1e-5), Budget(path, epsilon=8.0, delta=1e-5))
@@ -160,7 +160,7 @@ class ClientAgent:
                 f"({config.dim},)."
             )
         self.budget.charge(config.round_id, privacy)
-        return _work(config.to_json()).encode(vector[None, :])[0]
+        return np.asarray(_work(config.to_json()).encode(vector[None, :])[0])
 
     def claim(self, token: bytes) -> None:
         """Raise :class:`RefusedRoundError` if the saved state with this token has continued."""
