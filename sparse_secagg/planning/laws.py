@@ -172,7 +172,8 @@ def _drawing(means: Any, d: int) -> _Draw:
 
 def _scaled(x: Any) -> NDArray[np.float64]:
     x = np.asarray(x, dtype=np.float64)
-    norm = float(np.linalg.norm(x))
+    norm = np.linalg.norm(x)
     if not (norm > 0 and math.isfinite(norm)):
         raise ValueError("prior draws a mean that is zero or not finite; there is nothing to plan.")
-    return x / norm
+    scaled: NDArray[np.float64] = x / norm
+    return scaled
