@@ -6,6 +6,7 @@ computes the victim's vector, or that the lie is answered where it is only a ste
 """
 
 import dataclasses
+import hmac
 
 import numpy as np
 import pytest
@@ -16,7 +17,14 @@ from sparse_secagg.secagg.client import mask_sign, pair_mask_key, self_mask_key
 from sparse_secagg.secagg.identities import Identity, Roster
 from sparse_secagg.secagg.keys import seal, unseal
 from sparse_secagg.secagg.masks import MaskSum, add_modulo
-from sparse_secagg.secagg.messages import MASK_KEY, SELF_MASK, ForwardedShares, MaskedInput
+from sparse_secagg.secagg.messages import (
+    CONFIRMATION_BYTES,
+    MASK_KEY,
+    SELF_MASK,
+    ForwardedShares,
+    MaskedInput,
+)
+from sparse_secagg.secagg.quorums import has_quorums
 from tests.adversarial.lying import (
     LENGTH,
     LyingServer,
@@ -313,6 +321,55 @@ class TestLists:
         for kind in (SELF_MASK, MASK_KEY):
             with pytest.raises(BelowThresholdError):
                 server.secret(0, kind)
+
+
+class TestColluders:
+    """Two lists, each confirmed by half of the honest clients and by all corrupt ones."""
+
+    CORRUPT = (10, 11)
+
+    def tag(self, server, c, i):
+        """Return corrupt client c's confirmation of whatever client i was told."""
+        key = server.clients[c]._to(server.members(c).index(i))[32:]
+        return hmac.digest(key, server.clients[i]._list_digest(), "sha256")[:CONFIRMATION_BYTES]
+
+    def both_secrets(self, share_threshold):
+        t = share_threshold
+        server = LyingServer(document_of(threshold=t, share_threshold=t)).play("forward")
+        everybody, halves = set(range(N)), (range(5), range(5, 10))
+        for half, told in zip(halves, (everybody, everybody - {0})):
+            for i in half:
+                server.tell(i, told)
+            for i in half:
+                tags = {j: server.tags[j][i] for j in half if j != i}
+                server.confirm(i, tags | {c: self.tag(server, c, i) for c in self.CORRUPT})
+        for c in self.CORRUPT:
+            shares = server.clients[c]._shares[0]
+            for kind, share in (
+                (SELF_MASK, shares[: len(shares) // 2]),
+                (MASK_KEY, shares[len(shares) // 2 :]),
+            ):
+                server.shares[0, kind][c] = np.frombuffer(share, np.uint8)
+        setup = server.setups[0]
+        masks = MaskSum(LENGTH, setup.modulus)
+        masks.add(self_mask_key(setup, 0, server.secret(0, SELF_MASK)))
+        own = setup.key_pair(server.secret(0, MASK_KEY))
+        for j in range(1, N):
+            key = pair_mask_key(setup, own, server.advertised[j][:32], 0, j)
+            masks.add(key, sign=mask_sign(0, j))
+        return server, add_modulo(server.masked[0], masks.value(), setup.modulus, sign=-1)
+
+    def test_control_a_quorum_that_counts_on_everybody(self):
+        """7 of 12 is a quorum among honest clients. With two corrupt ones it is two quorums."""
+        assert has_quorums(N, 7, N)
+        assert not has_quorums(N, 7, N, corrupt=2)
+        server, vector = self.both_secrets(7)
+        assert np.array_equal(vector, server.rows[0])
+
+    def test_a_quorum_that_counts_on_two_to_lie(self):
+        assert has_quorums(N, 8, N, corrupt=2)
+        with pytest.raises(RefusedRoundError, match="confirmed the list"):
+            self.both_secrets(8)
 
 
 def replay(server):
