@@ -41,9 +41,15 @@ class Theory:
     theory_bits: float
 
 
-def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float:
-    """Return the linear decoder's expected relative squared error."""
-    compression = registry.get(encoder)._unsketch_error(d, m)
+def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float | None:
+    """Return the linear decoder's expected relative squared error; None if the encoder is silent.
+
+    An encoder of one's own need not state the error of its unsketch.
+    """
+    try:
+        compression = registry.get(encoder)._unsketch_error(d, m)
+    except NotImplementedError:
+        return None
     return float(compression + d * noise_std**2 / norm**2)
 
 

@@ -173,7 +173,7 @@ class Aggregator:
             ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
         if self.feedback is not None and hasattr(self.feedback, "error_"):
-            vars(round_)["aggregate_"] = _Before(self.feedback)
+            round_.__dict__["aggregate_"] = _Before(self.feedback)
         if isinstance(updates, np.ndarray) and not self.adaptive:
             updates = self._clipped(updates)
         with warnings.catch_warnings():
