@@ -7,7 +7,9 @@ over u = p/τ, so that they cost one look-up for each entry.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,6 +49,9 @@ _START_AT_ZERO = 0.9
 #: about 1 in log-likelihood and rarely 3; one signal among noise makes an estimate worse than
 #: nothing if it is not there.
 _LOG_ODDS_OF_ZERO = 2.0
+
+#: Weight that a start for similar counts spreads over all scales.
+_OPEN_MINDED = 1e-4
 
 _TINY = np.finfo(np.float64).tiny
 
@@ -214,9 +219,17 @@ class Scales:
         """Return the mixture of some of the scales; zero stays."""
         return Scales(self.positive, self.log_densities[:, kept], self.means[:, kept])
 
-    def learn(self, counts: NDArray[np.float64]) -> Learnt:
+    def at(self, nodes: NDArray[np.int64]) -> Scales:
+        """Return the mixture at some of the nodes |u|."""
+        if self.positive:
+            nodes = np.concatenate([nodes, len(self.means) // 2 + nodes])
+        return Scales(self.positive, self.log_densities[nodes], self.means[nodes])
+
+    def learn(
+        self, counts: NDArray[np.float64], start: NDArray[np.float64] | None = None
+    ) -> Learnt:
         """Learn the weights that make the counts most likely."""
-        weights, evidence = self.fit(counts)
+        weights, evidence = self.fit(counts, start=start)
         mixed = weights > 0
         log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
         log_posterior -= log_posterior.max(axis=1, keepdims=True)
@@ -225,17 +238,49 @@ class Scales:
         return Learnt(weights, f, evidence)
 
     def fit(
-        self, counts: NDArray[np.float64], tolerance: float = _WEIGHT_TOLERANCE
+        self,
+        counts: NDArray[np.float64],
+        tolerance: float = _WEIGHT_TOLERANCE,
+        start: NDArray[np.float64] | None = None,
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the weights alone, and the evidence: log-likelihood over that of x = 0."""
+        """Return the weights alone, and the evidence: log-likelihood over that of x = 0.
+
+        A good start, weights of similar counts, saves time and changes nothing else.
+        """
+        return self._fit(counts, partial(_maximise, tolerance=tolerance, start=start))
+
+    def fit_roughly(
+        self, counts: NDArray[np.float64], tolerance: float, start: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], float]:
+        """Do as :meth:`fit` from a good start, fast where tolerance and scales are few."""
+        from solvers.amp import _kernels as kernels
+
+        near = _open_minded(start)
+        return self._fit(
+            counts,
+            lambda share, densities: kernels.maximise_weights(
+                share, densities, tolerance, near, _SWEEPS, _NEWTON_STEPS
+            ),
+        )
+
+    def _fit(
+        self,
+        counts: NDArray[np.float64],
+        maximise: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
+    ) -> tuple[NDArray[np.float64], float]:
         number = self.fold(counts)
         used = number > 0
-        number, log_densities = number[used], self.log_densities[used]
-        relative = log_densities - log_densities[:, :1]
-        weights = _learn_weights(number, relative, tolerance)
-        top = relative.max(axis=1)
-        mixture = np.exp(relative - top[:, None]) @ weights
+        number, densities, top = number[used], self._densities[0][used], self._densities[1][used]
+        weights = maximise(number / number.sum(), densities)
+        mixture = densities @ weights
         return weights, float(number @ (np.log(np.maximum(mixture, _TINY)) + top))
+
+    @cached_property
+    def _densities(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Densities over the largest at each node, and its logarithm over that of zero."""
+        relative = self.log_densities - self.log_densities[:, :1]
+        top = relative.max(axis=1)
+        return np.exp(relative - top[:, None]), top
 
 
 def scales_of(grid: NDArray[np.float64], counts: NDArray[np.float64], positive: bool) -> Scales:
@@ -305,15 +350,24 @@ def _learn_weights(
     no scale could raise the mean log-likelihood by more than the tolerance: the largest entry of
     densitiesᵀ(share/(densities @ w)) is then 1 + tolerance, an upper bound by concavity.
     """
-    used = number > 0
-    share = number[used] / number.sum()
-    log_densities = log_densities[used]
     densities = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
+    return _maximise(number / number.sum(), densities, tolerance)
+
+
+def _maximise(
+    share: NDArray[np.float64],
+    densities: NDArray[np.float64],
+    tolerance: float,
+    start: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    if start is None:
+        k = densities.shape[1]
+        w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
+        w[0] = _START_AT_ZERO
+    else:
+        w = _open_minded(start)
     transposed = np.ascontiguousarray(densities.T)
-    k = densities.shape[1]
-    w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
-    w[0] = _START_AT_ZERO
-    for _ in range(_SWEEPS):
+    for _ in range(_SWEEPS if start is None else 1):
         w *= transposed @ (share / (densities @ w))
     for _ in range(_NEWTON_STEPS):
         mixture = densities @ w
@@ -323,6 +377,11 @@ def _learn_weights(
             break
         w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
     return np.asarray(w / w.sum())
+
+
+def _open_minded(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return weights to start from, of which no scale is ruled out."""
+    return (1.0 - _OPEN_MINDED) * weights + _OPEN_MINDED / len(weights)
 
 
 def learn_group_weights(log_densities: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
