@@ -167,7 +167,7 @@ def maximise_weights(share, densities, tolerance, start, sweeps, steps):
 
     Sweeps of expectation-maximisation, then Newton steps whose quadratic model is minimised over
     w ≥ 0 by coordinate descent: for few scales and a rough tolerance. Stops when
-    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance in every entry.
+    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance in every entry, or steps gain nothing.
     """
     n, k = densities.shape
     w = start.copy()
@@ -193,12 +193,16 @@ def maximise_weights(share, densities, tolerance, start, sweeps, steps):
             for b in range(a):
                 hessian[b, a] = hessian[a, b]
         target = _quadratic_minimum(hessian, hessian @ w + pull - 1.0, w)
-        value, length = _loss(share, densities, w), 1.0
-        while length > 1e-3 and _loss(share, densities, w + length * (target - w)) > value:
+        last, length = _loss(share, densities, w), 1.0
+        new = _loss(share, densities, target)
+        while length > 1e-3 and new > last:
             length /= 2
-        if length <= 1e-3:  # as good as the arithmetic allows
+            new = _loss(share, densities, w + length * (target - w))
+        if new > last:
             break
         w = w + length * (target - w)
+        if last - new <= 1e-2 * tolerance:  # what is left is hardly worth a step
+            break
     return w / w.sum()
 
 

@@ -208,7 +208,10 @@ def _coarse() -> tuple[NDArray[np.int64], Any]:
     share = place - left
     rows = np.arange(kernels.N_NODES)
     moved = scipy.sparse.coo_array(
-        (np.concatenate([1.0 - share, share]), (np.tile(rows, 2), np.concatenate([left, left + 1]))),
+        (
+            np.concatenate([1.0 - share, share]),
+            (np.tile(rows, 2), np.concatenate([left, left + 1])),
+        ),
         shape=(kernels.N_NODES, len(nodes)),
     )
     return nodes, moved.tocsr()
