@@ -108,6 +108,8 @@ class Plan:
         What a client sends for secure aggregation itself, beside the payload.
     mechanism : IntegerMechanism or None
         The mechanism with its target, not calibrated; None for the plan of a round that was run.
+    prior : object
+        What the decoder is to know of the mean.
     """
 
     d: int
@@ -135,6 +137,7 @@ class Plan:
     neighbors: int | None = None
     protocol_bytes: int = 0
     mechanism: IntegerMechanism | None = None
+    prior: Any = None
 
     @property
     def n_bits(self) -> int:
@@ -325,7 +328,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return every number of the plan as JSON."""
-        left_out = ("privacy", "mechanism")
+        left_out = ("privacy", "mechanism", "prior")
         names = [item.name for item in fields(self) if item.name not in left_out]
         document: dict[str, Any] = {name: getattr(self, name) for name in names}
         document["parameters"] = self.parameters.to_dict()
