@@ -422,8 +422,7 @@ class ClientSession:
         """Open the neighbours' shares; the vector is wanted next."""
         message = ForwardedShares.from_bytes(data, self._setup, self.index)
         ranks = np.flatnonzero(message.present).tolist()
-        if not self._mask_keys.keys() >= set(ranks):
-            raise ServerFaultError(f"client {self.index} was sent shares of clients without keys.")
+        self._check_known(ranks)
         complaints = []
         for rank, ciphertext in zip(ranks, message.ciphertexts):
             opened = unseal(self._from(rank)[:32], ciphertext.tobytes())
@@ -546,6 +545,11 @@ class ClientSession:
             raise ServerFaultError(
                 f"client {self.index} was sent one key for two neighbours, or for two purposes."
             )
+
+    def _check_known(self, ranks: list[int]) -> None:
+        """Raise unless all who shared had advertised keys."""
+        if not self._mask_keys.keys() >= set(ranks):
+            raise ServerFaultError(f"client {self.index} was sent shares of clients without keys.")
 
     def _check_enough(self, members: int, did: str) -> None:
         """Raise if too few of the neighbourhood are left to hide among."""
