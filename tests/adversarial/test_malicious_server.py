@@ -5,8 +5,11 @@ control, against clients with one check removed, where it succeeds. Success mean
 computes the victim's vector, or that the lie is answered where it is only a step of an attack.
 """
 
+import contextlib
 import dataclasses
 import hmac
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -526,6 +529,39 @@ class TestControls:
             self.two_lists(lambda client: None)
         server, vector = self.two_lists(lambda client: setattr(client, "_stage", "confirm"))
         assert np.array_equal(vector, server.rows[0])
+
+    def test_eight_threads_with_two_lists_get_one_answer(self):
+        """Looking at the stage takes its time here, so that all threads look before one leaves."""
+        server = LyingServer(document_of()).play("forward")
+
+        class Slow(ClientSession):
+            @property
+            def _stage(self):
+                found = vars(self)["_stage"]
+                time.sleep(0.01)
+                return found
+
+            @_stage.setter
+            def _stage(self, stage):
+                vars(self)["_stage"] = stage
+
+        client, view = server.clients[0], server.setups[0].view
+        client.__class__ = Slow
+        answers, start = [], threading.Barrier(8)
+
+        def ask(thread):
+            flags = np.ones(N, dtype=bool)
+            flags[11] = thread % 2
+            start.wait()
+            with contextlib.suppress(RefusedRoundError):
+                answers.append(client.receive(SurvivorList(view, 0, flags).to_bytes()))
+
+        threads = [threading.Thread(target=ask, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 1
 
     def split(self):
         other = dataclasses.replace(document_of(), context=b"less noise")
