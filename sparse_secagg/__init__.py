@@ -12,6 +12,7 @@ from sparse_secagg.siblings import check_siblings
 
 if TYPE_CHECKING:
     from sparse_secagg.agent import AgentPolicy, ClientAgent
+    from sparse_secagg.announcement import announce_round
     from sparse_secagg.encoders import (
         BlockEncoder,
         CountSketchEncoder,
@@ -65,6 +66,7 @@ _HOME = {
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
     "AgentPolicy": "agent",
+    "announce_round": "announcement",
     "Budget": "secagg.budget",
     "ClientAgent": "agent",
     "ClientSession": "secagg",
@@ -117,6 +119,7 @@ __all__ = [
     "SparseSecAgg",
     "ThresholdFeedback",
     "aggregate",
+    "announce_round",
     "client_encode",
     "plan",
     "server_decode",

@@ -10,6 +10,7 @@ from experiments.cli.demo import demo
 from experiments.cli.epsilon import epsilon
 from experiments.cli.identity import identity
 from experiments.cli.options import ManyValues
+from experiments.cli.parties import join, serve
 from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
@@ -35,4 +36,6 @@ app.command(cls=ManyValues)(sweep)
 app.command(cls=ManyValues)(compare)
 app.command()(train)
 app.command()(budget)
+app.command()(serve)
+app.command()(join)
 app.add_typer(identity, name="identity")
