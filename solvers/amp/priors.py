@@ -21,11 +21,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from solvers.amp.layers import restricted, rows_of
@@ -42,7 +40,7 @@ _FIRST_GROUP = 16
 _GAIN_OF_A_SPLIT = 4.0
 
 #: Precision of a log-likelihood that decides on a split.
-_ROUGHLY = 0.5
+_ROUGHLY = 0.1
 
 #: An earlier estimate counts as significant beyond this many standard errors.
 _SIGNIFICANT = 4.0
@@ -174,8 +172,7 @@ class _Grouped:
         tables = np.empty((n_groups, 2, len(grid)))
         evidence = -_GAIN_OF_A_SPLIT * (len(parts) - 1)
         for part in parts:
-            together = counts[part.start : part.stop].sum(axis=0)
-            learnt = scales.learn(together, start=part.weights)
+            learnt = scales.learn(part.counts)
             tables[part.start : part.stop] = scales.two_sides(learnt.means)
             evidence += learnt.evidence
         slopes = np.diff(tables, axis=2) / np.diff(grid)
@@ -190,58 +187,25 @@ class _Grouped:
         return _Grouped(numbers.astype(np.int16).ravel(), self.positive)
 
 
-@lru_cache(maxsize=1)
-def _coarse() -> tuple[NDArray[np.int64], Any]:
-    """Return some of the nodes, and the matrix that moves counts at all nodes to them.
-
-    Counts between two of them are shared out in proportion. An eighth of τ is fine enough to tell
-    laws apart, and the likelihood of few nodes is soon maximised.
-    """
-    from solvers.amp import _kernels as kernels
-
-    step, far = kernels.PER_UNIT // 8, kernels.PER_OCTAVE // 4
-    nodes = np.concatenate(
-        [np.arange(0, kernels.UNIFORM, step), np.arange(kernels.UNIFORM, kernels.N_NODES, far)]
-    )
-    place = np.interp(np.arange(kernels.N_NODES), nodes, np.arange(len(nodes)))
-    left = np.minimum(place.astype(np.int64), len(nodes) - 2)
-    share = place - left
-    rows = np.arange(kernels.N_NODES)
-    moved = scipy.sparse.coo_array(
-        (
-            np.concatenate([1.0 - share, share]),
-            (np.tile(rows, 2), np.concatenate([left, left + 1])),
-        ),
-        shape=(kernels.N_NODES, len(nodes)),
-    )
-    return nodes, moved.tocsr()
-
-
 @dataclass(frozen=True)
 class _Part:
-    """Neighbouring groups start … stop − 1 that share a prior: its weights and its evidence.
-
-    ``number`` holds their counts at the nodes of a coarse grid.
-    """
+    """Neighbouring groups start … stop − 1 that share a prior: its weights and its evidence."""
 
     start: int
     stop: int
-    number: NDArray[np.float64]
+    counts: NDArray[np.float64]
     weights: NDArray[np.float64]
     evidence: float
 
 
 def _merged(counts: NDArray[np.float64], scales: Scales) -> list[_Part]:
     """Merge neighbours, the most alike first, until each split gains enough likelihood."""
-    nodes, moved = _coarse()
-    coarse = scales.at(nodes)
-    numbers = np.asarray(counts.reshape(-1, counts.shape[-1]) @ moved).reshape(len(counts), 2, -1)
-    pooled = coarse.fit(numbers.sum(axis=0), _ROUGHLY / numbers.sum())[0]
+    pooled = scales.fit(counts.sum(axis=0), _ROUGHLY / counts.sum())[0]
     # what all entries together do not need, their parts hardly do
     needed = pooled > 1e-12
     needed |= np.append(needed[1:], False) | np.append(False, needed[:-1])
     needed[0] = True
-    few = coarse.only(needed)
+    few = scales.only(needed)
 
     def part(
         start: int, stop: int, number: NDArray[np.float64], near: NDArray[np.float64]
@@ -252,12 +216,12 @@ def _merged(counts: NDArray[np.float64], scales: Scales) -> list[_Part]:
         return _Part(start, stop, number, weights, evidence)
 
     def together(left: _Part, right: _Part) -> _Part:
-        number = left.number + right.number
-        share = left.number.sum() / number.sum()
+        number = left.counts + right.counts
+        share = left.counts.sum() / number.sum()
         near = share * left.weights + (1.0 - share) * right.weights
         return part(left.start, right.stop, number, near)
 
-    parts = [part(g, g + 1, each, pooled) for g, each in enumerate(numbers)]
+    parts = [part(g, g + 1, each, pooled) for g, each in enumerate(counts)]
     joint = [together(left, right) for left, right in itertools.pairwise(parts)]
     while joint:
         gains = [

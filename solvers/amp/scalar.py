@@ -219,17 +219,9 @@ class Scales:
         """Return the mixture of some of the scales; zero stays."""
         return Scales(self.positive, self.log_densities[:, kept], self.means[:, kept])
 
-    def at(self, nodes: NDArray[np.int64]) -> Scales:
-        """Return the mixture at some of the nodes |u|."""
-        if self.positive:
-            nodes = np.concatenate([nodes, len(self.means) // 2 + nodes])
-        return Scales(self.positive, self.log_densities[nodes], self.means[nodes])
-
-    def learn(
-        self, counts: NDArray[np.float64], start: NDArray[np.float64] | None = None
-    ) -> Learnt:
+    def learn(self, counts: NDArray[np.float64]) -> Learnt:
         """Learn the weights that make the counts most likely."""
-        weights, evidence = self.fit(counts, start=start)
+        weights, evidence = self.fit(counts)
         mixed = weights > 0
         log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
         log_posterior -= log_posterior.max(axis=1, keepdims=True)
@@ -238,24 +230,19 @@ class Scales:
         return Learnt(weights, f, evidence)
 
     def fit(
-        self,
-        counts: NDArray[np.float64],
-        tolerance: float = _WEIGHT_TOLERANCE,
-        start: NDArray[np.float64] | None = None,
+        self, counts: NDArray[np.float64], tolerance: float = _WEIGHT_TOLERANCE
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the weights alone, and the evidence: log-likelihood over that of x = 0.
-
-        A good start, weights of similar counts, saves time and changes nothing else.
-        """
-        return self._fit(counts, partial(_maximise, tolerance=tolerance, start=start))
+        """Return the weights alone, and the evidence: log-likelihood over that of x = 0."""
+        return self._fit(counts, partial(_maximise, tolerance=tolerance))
 
     def fit_roughly(
         self, counts: NDArray[np.float64], tolerance: float, start: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], float]:
-        """Do as :meth:`fit` from a good start, fast where tolerance and scales are few."""
+        """Do as :meth:`fit` from weights of similar counts: fast where the tolerance is rough."""
         from solvers.amp import _kernels as kernels
 
-        near = _open_minded(start)
+        # no scale is ruled out
+        near = (1.0 - _OPEN_MINDED) * start + _OPEN_MINDED / len(start)
         return self._fit(
             counts,
             lambda share, densities: kernels.maximise_weights(
@@ -355,19 +342,13 @@ def _learn_weights(
 
 
 def _maximise(
-    share: NDArray[np.float64],
-    densities: NDArray[np.float64],
-    tolerance: float,
-    start: NDArray[np.float64] | None = None,
+    share: NDArray[np.float64], densities: NDArray[np.float64], tolerance: float
 ) -> NDArray[np.float64]:
-    if start is None:
-        k = densities.shape[1]
-        w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
-        w[0] = _START_AT_ZERO
-    else:
-        w = _open_minded(start)
     transposed = np.ascontiguousarray(densities.T)
-    for _ in range(_SWEEPS if start is None else 1):
+    k = densities.shape[1]
+    w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
+    w[0] = _START_AT_ZERO
+    for _ in range(_SWEEPS):
         w *= transposed @ (share / (densities @ w))
     for _ in range(_NEWTON_STEPS):
         mixture = densities @ w
@@ -377,11 +358,6 @@ def _maximise(
             break
         w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
     return np.asarray(w / w.sum())
-
-
-def _open_minded(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return weights to start from, of which no scale is ruled out."""
-    return (1.0 - _OPEN_MINDED) * weights + _OPEN_MINDED / len(weights)
 
 
 def learn_group_weights(log_densities: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
