@@ -28,7 +28,8 @@ STOREYS = [
     {"planning"},
     {"planner"},
     {"round"},
-    {"agent", "estimator"},
+    {"agent", "estimator", "counting"},
+    {"counts"},
     {"accounting", "rounds", "clipping", "feedback"},  # names that were there first
 ]
 #: Packages whose ``__init__`` names its rooms for type checkers and imports them on first use.
