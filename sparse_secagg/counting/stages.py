@@ -15,6 +15,7 @@ import numpy as np
 import solvers
 from sparse_secagg.encoders import CountSketchEncoder
 from sparse_secagg.mechanisms.base import gaussian_multiplier
+from sparse_secagg.parameters import default
 from sparse_secagg.planner import plan
 from sparse_secagg.privacy.conversion import rdp_to_dp, rdp_to_zcdp
 from sparse_secagg.privacy.curves import DEFAULT_ORDERS, sensitivity_factor
@@ -113,7 +114,7 @@ def size_stage(base: RoundSpec, z: float, n_bins: int) -> Stage:
 def vote_stage(base: RoundSpec, z: float, n: int, votes: int, n_bits: int, cells: int) -> Stage:
     """Return the round of votes on the bits of names."""
     d = cells * n_bits
-    spec = _plain(base, z, math.sqrt(votes * n_bits), base.n_bits)
+    spec = _plain(base, z, math.sqrt(votes * n_bits), base.n_bits).replace(beta=default("beta"))
     return Stage("names", spec.replace(n_bits=base.n_bits or _bits(spec, d, n)), d)
 
 
@@ -142,6 +143,7 @@ def count_stage(
         bits = base.n_bits or _bits(spec, d, n)
         if base.compression == 1 or d * bits <= 8 * max_bytes:
             return Stage("counts", spec.replace(n_bits=bits), d)
+    spec = spec.replace(beta=default("beta"))  # a long sketch stays away from its bound
     m, bits = _sketch_size(spec, base, d, n, max_bytes)
     decoder = solvers.get("amp", denoiser="positive" if positive else "sparse", debias=True)
     sketched = spec.replace(
@@ -162,6 +164,9 @@ def _plain(base: RoundSpec, z: float, clip_norm: float, n_bits: int | None) -> R
         prior=None,
         clip_norm=clip_norm,
         noise_multiplier=z,
+        # conditional rounding would shorten vectors of few coordinates, all of which end at the
+        # clip: counts would be too small by a standard error
+        beta=0.0,
         n_bits=_SHORT_BITS if n_bits is None else n_bits,
     )
 
@@ -196,6 +201,6 @@ def _bits(spec: RoundSpec, d: int, n: int, **scheme: Any) -> int:
         "encoder": "identity", "compression": 1, "decoder": "linear", **scheme,
         "noise_multiplier": spec.noise_multiplier, "mechanism": mechanism,
         "adjacency": spec.adjacency, "colluders": spec.colluders, "secagg": spec.secagg,
-        "min_survivors": spec.min_survivors, "delta": spec.delta,
+        "min_survivors": spec.min_survivors, "delta": spec.delta, "beta": spec.beta,
     }  # fmt: skip
     return int(plan(d, n, n_bits=None, clip_norm=1.0, **request).n_bits)

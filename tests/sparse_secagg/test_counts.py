@@ -40,7 +40,7 @@ def exact_counts(users, items):
 
 def test_counts_are_of_users_not_rows_and_intervals_hold_them():
     users = [u for u in range(1000) for _ in range(3)]
-    items = ["a", "a", "b" if True else ""] * 600 + ["a", "a", "c"] * 400
+    items = ["a", "a", "b"] * 600 + ["a", "a", "c"] * 400
     counts = PrivateCounts(domain=["a", "b", "c", "d"], max_items=2, epsilon=5.0, simulation_seed=1)
     found = {r.item: r for r in counts.fit(users, items).top(4)}
     truth = {"a": 1000, "b": 600, "c": 400, "d": 0}
@@ -50,6 +50,17 @@ def test_counts_are_of_users_not_rows_and_intervals_hold_them():
         assert found[item].low <= found[item].count <= found[item].high
         assert found[item].significant == (exact > 0)
     assert [r.item for r in counts.top(3)] == ["a", "b", "c"]
+
+
+def test_counts_of_a_short_list_are_unbiased():
+    users, items = np.arange(3000), ["a"] * 2000 + ["b"] * 1000
+    errors = []
+    for seed in range(60):
+        counts = PrivateCounts(domain=["a", "b", "c"], max_items=1, simulation_seed=seed)
+        counts.fit(users, items)
+        errors.append((counts.counts_ - [2000, 1000, 0]) / counts.std_err_)
+    # five deviations of the mean: one in 10^6
+    assert (np.abs(np.mean(errors, axis=0)) * np.sqrt(60) < 5).all()
 
 
 def test_scattered_rows_of_a_user_are_one_contribution():
@@ -95,7 +106,7 @@ def test_sketched_counts_cover_and_find():
 
 
 def test_candidates_name_cells_afterwards_for_free():
-    users, items = ["u%d" % (k % 900) for k in range(900)], ["tea"] * 900
+    users, items = [f"u{k}" for k in range(900)], ["tea"] * 900
     ledger = Ledger(1e-6)
     counts = PrivateCounts(domain=2**10, max_items=1, epsilon=4.0, ledger=ledger).fit(users, items)
     spent = ledger.epsilon_server
@@ -275,8 +286,9 @@ def test_sums_and_means_of_clipped_numbers():
         domain=["a", "b", "c"], max_items=1, max_weight=4.0, epsilon=8.0, simulation_seed=0
     ).fit(table, user="u", item="i", weight="w")
     found = {r.item: r for r in counts.sums(3)}
-    assert found["a"].sum_low <= 4000 <= found["a"].sum_high
-    assert found["b"].sum_low <= -4000 <= found["b"].sum_high  # clipped at -4 each
+    assert abs(found["a"].sum - 4000) < 6 * counts.sums_.std_err[0]
+    assert abs(found["b"].sum + 4000) < 6 * counts.sums_.std_err[1]  # clipped at -4 each
+    assert found["a"].sum_low < found["a"].sum < found["a"].sum_high
     assert found["a"].mean == pytest.approx(2.0, abs=0.1)
     assert np.isnan(found["c"].mean)
     assert counts.aggregates_["counts"].config.clip_norm == pytest.approx(np.sqrt(2))
@@ -366,7 +378,9 @@ def test_bad_tables_are_refused_and_cost_nothing(table, message):
 
 def test_bad_csv_files_are_refused(tmp_path):
     for text, message in [
-        (b"", "empty"), (b"user,item\n1,a,2\n", "line 2: 3 fields"), (b"user,item\n1,\xff\n", "UTF-8"),
+        (b"", "empty"),
+        (b"user,item\n1,a,2\n", "line 2: 3 fields"),
+        (b"user,item\n1,\xff\n", "UTF-8"),
     ]:  # fmt: skip
         (tmp_path / "t.csv").write_bytes(text)
         with pytest.raises(ValueError, match=message):
