@@ -12,6 +12,7 @@ from sparse_secagg.siblings import check_siblings
 
 if TYPE_CHECKING:
     from sparse_secagg.agent import AgentPolicy, ClientAgent
+    from sparse_secagg.announcement import announce_round
     from sparse_secagg.counts import PrivateCounts
     from sparse_secagg.encoders import (
         BlockEncoder,
@@ -66,6 +67,7 @@ _HOME = {
     "IdealSecAgg": "secagg",
     "MaskedSecAgg": "secagg",
     "AgentPolicy": "agent",
+    "announce_round": "announcement",
     "Budget": "secagg.budget",
     "ClientAgent": "agent",
     "ClientSession": "secagg",
@@ -120,6 +122,7 @@ __all__ = [
     "SparseSecAgg",
     "ThresholdFeedback",
     "aggregate",
+    "announce_round",
     "client_encode",
     "plan",
     "server_decode",

@@ -23,6 +23,12 @@ from sparse_secagg.round.parts import Round
 from sparse_secagg.round.policy import ClientPolicy
 from sparse_secagg.secagg.budget import Budget
 from sparse_secagg.secagg.identities import Roster
+from sparse_secagg.secagg.quorums import (
+    LOG2_FAILURE,
+    has_quorums,
+    n_of_fraction,
+    regular_failure,
+)
 from sparse_secagg.secagg.setup import RoundDocument
 
 __all__ = ["AgentPolicy", "ClientAgent"]
@@ -38,8 +44,9 @@ class AgentPolicy:
         Largest ε and δ of one round, with the survivors that the protocol guarantees, against the
         server and the colluders below.
     colluders : float
-        Fraction of the cohort that the client assumes to tell the server their noise. A round that
-        provides for more is taken at its word, never for fewer.
+        Fraction of the cohort that the client assumes to collude with the server: to tell it their
+        noise, and to confirm whatever it wants. A round that provides for more is taken at its
+        word, never for fewer.
     adjacency : {"zero_out", "replace_one"}
         The neighbours for which ε must hold.
     mechanisms : tuple of str
@@ -115,6 +122,24 @@ class AgentPolicy:
             )
         self._limits().check(config)
 
+    def check_quorums(self, document: RoundDocument) -> None:
+        """Raise :class:`RefusedRoundError` if its colluders could confirm two lists."""
+        n, t, k = document.n_clients, document.share_threshold, document.neighbors
+        if not document.lying_server:
+            return
+        if k is None:
+            safe = has_quorums(n, t, n, n_of_fraction(self.colluders, n))
+        else:
+            # an odd k joins opposite clients too, which the argument for the circle leaves out
+            safe = k % 2 == 0 and regular_failure(n, k, t, self.colluders) <= LOG2_FAILURE
+        if not safe:
+            raise RefusedRoundError(
+                f"the round has share_threshold={t} of {document.n_members} members of a "
+                f"neighbourhood, neighbors={k}: a server with the {self.colluders:.3g} of all "
+                "clients that this client takes for colluders could unmask it. Raise either; "
+                "graph_parameters gives values that hold."
+            )
+
 
 class ClientAgent:
     """Policy and budget of one client, for all its rounds with all servers.
@@ -175,7 +200,9 @@ class ClientAgent:
         try:
             config = read_config(document)
             self.policy.check(document, config)
-            return config, self._privacy(document, config)
+            privacy = self._privacy(document, config)
+            self.policy.check_quorums(document)
+            return config, privacy
         except RefusedRoundError:
             raise
         except Exception as error:
@@ -183,7 +210,7 @@ class ClientAgent:
 
     def _privacy(self, document: RoundDocument, config: RoundConfig) -> RoundPrivacy:
         """Return the round's privacy as the client sees it; raise if it is more than it allows."""
-        assumed = math.ceil(self.policy.colluders * document.n_clients)
+        assumed = n_of_fraction(self.policy.colluders, document.n_clients)
         colluders = max(config.mechanism.colluders, assumed)
         work = _work(config.to_json())
         if colluders >= document.threshold:

@@ -12,7 +12,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -446,6 +446,22 @@ class PrivateCounts(BaseEstimator):
             command=command or repr(self),
             not_private=self.not_private_,
         )
+
+    def summary(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> dict[str, Any]:
+        """Return everything that is released, as JSON values."""
+        return {
+            "epsilon": self.epsilon_,
+            "delta": self.delta,
+            "statement": self.statement(),
+            "not_private": self.not_private_,
+            "n_users": self.n_users_,
+            "domain": self.domain_.description,
+            "max_items": self.max_items_,
+            "bytes_per_client": self.bytes_per_client_,
+            "standard_error": float(np.median(self.std_err_)),
+            "counts": [asdict(record) for record in self.top(k, candidates=candidates)],
+            "totals": [asdict(record) for record in self.total(k).values()],
+        }
 
     def statement(self) -> str:
         """Return the promise of privacy in words."""

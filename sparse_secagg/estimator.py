@@ -152,6 +152,7 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
             "clip_norm": p.clip_norm,
             "n_bits": p.n_bits,
             "decoder": p.decoder,
+            "prior": p.prior if p.decoder == "amp" else None,
             "secagg": secagg,
             "adjacency": p.parameters.adjacency,
             "rotation": p.parameters.rotation,

@@ -31,6 +31,7 @@ from sparse_secagg.parameters import (
     takes_round_parameters,
 )
 from sparse_secagg.planning.clips import JL_CLIP
+from sparse_secagg.planning.laws import mean_law
 from sparse_secagg.planning.noise import NoiseModel
 from sparse_secagg.planning.predictions import PREDICTIONS, SPARSE_DECODERS
 from sparse_secagg.planning.record import LowerBounds, Plan, SparseErrors, TradeOff
@@ -91,8 +92,12 @@ def plan(
     None leaves a choice to the planner. ``compression=1`` sends the vectors themselves; with
     ``compression`` given the scheme is the one of the least error, and bits, if not given, as many
     as bring it within 5 % of that of unlimited bits. All decoders but "linear" need ``sparsity``;
-    "lasso" is the usual solver of the Lasso. ``layers``, ``prior`` and ``feedback`` do not change a
-    plan.
+    "lasso" is the usual solver of the Lasso. ``layers`` and ``feedback`` do not change a plan.
+
+    With ``prior`` the error of "amp" is state evolution with it: Groups and Previous together with
+    ``sparsity``. Scores promise nothing by themselves and are planned as if they were not there. In
+    place of a prior the mean itself may be given, as it is expected to be: a vector, ``f(rng, d)``
+    or a distribution of scipy, each scaled to the clip; then ``sparsity`` is not needed.
 
     Raises
     ------
@@ -145,6 +150,7 @@ class _Request:
         if target_error is not None:
             check_positive("target_error", target_error)
         self.decoder = _ALIASES.get(parameters.decoder or "", parameters.decoder)
+        self.law = mean_law(parameters.prior, self.d, parameters.sparsity)
         self._check_scheme()
         self._check_privacy()
         self.built = self._mechanism()
@@ -165,7 +171,8 @@ class _Request:
                 f"decoder={self.decoder!r} cannot be planned, for its error is not known; choose "
                 f"one of {', '.join(PREDICTIONS)}."
             )
-        if self.decoder in SPARSE_DECODERS and self.round.sparsity is None:
+        told = self.decoder == "amp" and self.law is not None
+        if self.decoder in SPARSE_DECODERS and self.round.sparsity is None and not told:
             raise ValueError(
                 f"decoder={self.decoder!r} needs sparsity, the number of nonzero coordinates of "
                 "the mean."
@@ -228,6 +235,8 @@ class _Request:
         decoders: tuple[str, ...] = (
             _DECODERS if self.round.sparsity is None else _DECODERS_FOR_SPARSE
         )
+        if self.law is not None:
+            decoders = ("linear", "amp")
         if self.decoder is not None:
             decoders = (self.decoder,)
         return [
@@ -240,6 +249,7 @@ class _Request:
                 sketch_clip=self.round.sketch_clip,
                 sparsity=self.round.sparsity,
                 noise_limit=self.noise.limit,
+                law=self.law,
             )
             for encoder in encoders
             for decoder in decoders
@@ -338,6 +348,7 @@ class _Request:
             noise_limit=self.noise.limit,
             aggregation=self.aggregation,
             mechanism=clone(self.built),
+            prior=self.round.prior if hasattr(self.round.prior, "refine") else None,
         )
 
     def _central_std(self) -> float:
@@ -359,6 +370,7 @@ def _make_plan(
     noise_limit: float,
     aggregation: Any,
     mechanism: IntegerMechanism | None,
+    prior: Any = None,
 ) -> Plan:
     """Put a plan together from a scheme and its calibrated noise."""
     d, c, n, s = scheme.d, scheme.norm, parameters.n_clients, scheme.sparsity
@@ -396,6 +408,7 @@ def _make_plan(
         neighbors=getattr(aggregation, "neighbors", None),
         protocol_bytes=aggregation.protocol_bytes(n),
         mechanism=mechanism,
+        prior=prior,
     )
 
 
@@ -450,6 +463,7 @@ def describe_round(
         sparsity=sparsity,
         noise_limit=limit,
         known_unsketch_error=encoder.unsketch_error(),
+        law=mean_law(parameters.prior, encoder.n_features_in_, sparsity),
     )
     return _make_plan(
         scheme,
@@ -463,6 +477,7 @@ def describe_round(
         noise_limit=limit,
         aggregation=make_secagg(parameters.secagg),
         mechanism=mechanism,
+        prior=parameters.prior,
     )
 
 

@@ -6,10 +6,12 @@ import typer
 
 from experiments.cli.budget import budget
 from experiments.cli.compare import compare
+from experiments.cli.count import count
 from experiments.cli.demo import demo
 from experiments.cli.epsilon import epsilon
 from experiments.cli.identity import identity
 from experiments.cli.options import ManyValues
+from experiments.cli.parties import join, serve
 from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
@@ -34,5 +36,8 @@ app.command(cls=ManyValues)(epsilon)
 app.command(cls=ManyValues)(sweep)
 app.command(cls=ManyValues)(compare)
 app.command()(train)
+app.command()(count)
 app.command()(budget)
+app.command()(serve)
+app.command()(join)
 app.add_typer(identity, name="identity")

@@ -15,13 +15,15 @@ __all__ = ["budget"]
 
 def budget(
     path: Annotated[Path, typer.Argument(help="The client's budget, a SQLite file.")],
+    epsilon: Annotated[float | None, typer.Option(help="Make a budget: ε of a lifetime.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Make a budget: δ of a lifetime.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a client has spent of its lifetime budget."""
+    """Show what a client has spent of its lifetime budget; with ε and δ, make a new one."""
     from sparse_secagg import Budget
 
     try:
-        account = Budget(path)
+        account = Budget(path, epsilon, delta)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     values = {

@@ -1,4 +1,4 @@
-"""``sparse-secagg identity new|show``: the signing key of a client, in a file of its own."""
+"""``sparse-secagg identity new|show|enrol|revoke``: signing keys of clients, and rosters."""
 
 from __future__ import annotations
 
@@ -35,3 +35,38 @@ def show(path: File) -> None:
         typer.echo(Identity.load(path).public.hex())
     except (OSError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
+
+
+RosterFile = Annotated[Path, typer.Argument(help="File of the roster.")]
+Name = Annotated[str, typer.Argument(help="The member's name on the roster.")]
+
+
+@identity.command()
+def enrol(
+    path: RosterFile, name: Name, key: Annotated[str, typer.Argument(help="Public key.")]
+) -> None:
+    """Put a member on a roster, or give it a new key; the file becomes the next version."""
+    from sparse_secagg import Roster
+
+    try:
+        roster = Roster.load(path) if path.exists() else Roster(path.stem)
+        known = name in {member.name for member in roster.members}
+        change = roster.rotate if known else roster.add
+        roster = change(name, bytes.fromhex(key))
+        roster.save(path)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    typer.echo(f"{roster.name}: version {roster.version}, {len(roster)} members")
+
+
+@identity.command()
+def revoke(path: RosterFile, name: Name) -> None:
+    """Take a member off a roster for good; the file becomes the next version."""
+    from sparse_secagg import Roster
+
+    try:
+        roster = Roster.load(path).revoke(name)
+        roster.save(path)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    typer.echo(f"{roster.name}: version {roster.version}, {len(roster)} members")

@@ -9,6 +9,10 @@ for: scores of another corpus, the shapes of layers, the release of an earlier r
 
     solvers.get("amp", prior=solvers.priors.Scores(scores)).fit(A, y, noise_std=sigma)
     solvers.get("amp", denoiser="positive", prior=solvers.priors.Groups(labels=labels))
+
+To predict what a prior is worth before there is a mean, it may also have
+``draw(rng, d, sparsity)``, a mean as it takes it to be, and ``about(x, rng)``, the prior as it
+would be for the mean x.
 """
 
 from __future__ import annotations
@@ -258,6 +262,15 @@ class Groups:
         """Return a denoiser with one scale for each group."""
         return _ByGroup(self, _sparse(denoiser, "Groups").positive)
 
+    def draw(self, rng: np.random.Generator, d: int, sparsity: int) -> NDArray[np.float64]:
+        """Draw a mean with about so many nonzero entries, normal ones in groups that are active."""
+        group = self.group_of(d)
+        order = rng.permutation(int(group.max()) + 1)
+        entries = np.cumsum(np.bincount(group)[order])
+        active = np.zeros(len(order), dtype=bool)
+        active[order[: int(np.argmin(np.abs(entries - sparsity))) + 1]] = True
+        return np.where(active[group], rng.standard_normal(d), 0.0)
+
     def group_of(self, d: int) -> NDArray[np.int64]:
         """Return the number of the group of each of d entries."""
         if self.labels is not None:
@@ -328,6 +341,11 @@ class Previous:
         std_err = np.asarray(self.std_err, dtype=np.float64)
         if not (np.isfinite(std_err).all() and (std_err > 0).all()):
             raise ValueError(f"std_err={self.std_err!r} must be finite and > 0.")
+
+    def about(self, x: NDArray[np.float64], rng: np.random.Generator) -> Previous:
+        """Return an earlier estimate of x, as sure as this one."""
+        noise = np.asarray(self.std_err, dtype=np.float64) * rng.standard_normal(len(x))
+        return Previous(x + noise, self.std_err)
 
     def refine(self, denoiser: Denoiser) -> Denoiser:
         """Return a denoiser of the average of the pseudo-data and the earlier estimate."""

@@ -19,7 +19,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["OPEN", "OPEN_CELLS", "Domain", "HashedItems", "ListedItems", "make_domain"]
+__all__ = [
+    "OPEN",
+    "OPEN_CELLS",
+    "Domain",
+    "HashedItems",
+    "ListedItems",
+    "column_scores",
+    "make_domain",
+]
 
 #: The word for domains that nobody can list.
 OPEN = "open"
@@ -160,6 +168,22 @@ def make_domain(domain: Any) -> Domain:
     except TypeError:
         raise ValueError(f"domain={domain!r} is none of the choices: {_CHOICES}.") from None
     return _listed(items, "a public list")
+
+
+def column_scores(
+    domain: Domain, items: Sequence[str], scores: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return a public score for every column; columns without one come last.
+
+    For ``prior=solvers.priors.Scores(...)``: only the order counts.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if len(values) != len(items) or not np.isfinite(values).all():
+        raise ValueError("scores must hold one finite number for each item.")
+    out = np.full(domain.size, values.min(initial=0.0) - 1.0)
+    columns = domain.columns(items)
+    np.maximum.at(out, columns[columns >= 0], values[columns >= 0])
+    return out
 
 
 def _named(domain: str) -> Domain:

@@ -6,7 +6,8 @@ behaves like denoising μ + τ·normal, where
 
     τ² = noise_std² + (1/m − 1/D)·error(τ),     D infinite for independent rows,
 
-for a mean with s nonzero entries drawn from a normal distribution and scaled to the given norm.
+for a mean with s nonzero entries drawn from a normal distribution and scaled to the given norm, or
+for means of another law (:mod:`sparse_secagg.planning.laws`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
+
+from sparse_secagg.planning.laws import MeanLaw
 
 __all__ = ["PREDICTIONS", "SPARSE_DECODERS", "Situation"]
 
@@ -54,6 +57,8 @@ class Situation:
         ‖μ‖.
     sparsity : int or None
         Nonzero entries of μ, where known.
+    law : MeanLaw or None
+        What else is known of μ, for message passing.
     """
 
     d: int
@@ -63,6 +68,7 @@ class Situation:
     noise_std: float
     norm: float
     sparsity: int | None = None
+    law: MeanLaw | None = None
 
     @property
     def feedback(self) -> float:
@@ -98,7 +104,12 @@ def lasso_error(at: Situation) -> float:
 
 
 def message_passing_error(at: Situation) -> float:
-    """Return the error of message passing with a learnt Bernoulli–Gaussian prior."""
+    """Return the error of message passing, which learns the prior where none is given."""
+    if at.law is not None:
+        if at.law.nonzeros is None:  # compressible means are recovered gradually
+            return _evolution_of_law(at)
+        at = replace(at, sparsity=at.law.nonzeros)
+        return _clear_of_transition(_evolution_of_law, at, _MESSAGE_PASSING_MARGIN)
     return _clear_of_transition(_bayes_state_evolution, at, _MESSAGE_PASSING_MARGIN)
 
 
@@ -118,6 +129,11 @@ def _clear_of_transition(
 
 
 # -- message passing ------------------------------------------------------------------------------
+
+
+def _evolution_of_law(at: Situation) -> float:
+    assert at.law is not None
+    return at.law.error(norm=at.norm, noise_variance=at.noise_variance, m=at.m, row_dim=at.row_dim)
 
 
 def _bayes_state_evolution(at: Situation) -> float:

@@ -18,6 +18,7 @@ from sparse_secagg.encoders import (
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
 from sparse_secagg.parameters import SketchClip
 from sparse_secagg.privacy import RoundPrivacy, Sampling
+from sparse_secagg.secagg.quorums import GraphParameters, graph_parameters
 
 #: Parameters of the mechanism that say what its noise was sized for.
 _TARGET = (
@@ -107,6 +108,8 @@ class Plan:
         What a client sends for secure aggregation itself, beside the payload.
     mechanism : IntegerMechanism or None
         The mechanism with its target, not calibrated; None for the plan of a round that was run.
+    prior : object
+        What the decoder is to know of the mean.
     """
 
     d: int
@@ -134,6 +137,7 @@ class Plan:
     neighbors: int | None = None
     protocol_bytes: int = 0
     mechanism: IntegerMechanism | None = None
+    prior: Any = None
 
     @property
     def n_bits(self) -> int:
@@ -199,6 +203,14 @@ class Plan:
     def bytes_per_client(self) -> int:
         """All that a client sends in a round: payload and protocol."""
         return -(-self.bits_per_client // 8) + self.protocol_bytes
+
+    @property
+    def graph(self) -> GraphParameters:
+        """Neighbours and share threshold of a round between parties that do not trust the server.
+
+        Provided for are the plan's colluders, at least 5 % of the clients, and 5 % of drop-outs.
+        """
+        return graph_parameters(self.n_clients, max(0.05, self.colluders / self.n_clients))
 
     @property
     def bits_per_parameter(self) -> float:
@@ -276,7 +288,7 @@ class Plan:
         if self.secagg == "masked":
             text += (
                 f" Secure aggregation adds {self.protocol_bytes:,} bytes, "
-                f"{self.bytes_per_client:,} in all."
+                f"{self.bytes_per_client:,} in all. {self.graph.explain()}"
             )
         return text
 
@@ -316,7 +328,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return every number of the plan as JSON."""
-        left_out = ("privacy", "mechanism")
+        left_out = ("privacy", "mechanism", "prior")
         names = [item.name for item in fields(self) if item.name not in left_out]
         document: dict[str, Any] = {name: getattr(self, name) for name in names}
         document["parameters"] = self.parameters.to_dict()

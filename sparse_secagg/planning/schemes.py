@@ -16,6 +16,7 @@ from sparse_secagg.planning.clips import (
     length_spread,
     tight_factor,
 )
+from sparse_secagg.planning.laws import MeanLaw
 from sparse_secagg.planning.predictions import PREDICTIONS, SPARSE_DECODERS, Situation
 from sparse_secagg.walsh_hadamard import next_power_of_two
 
@@ -52,6 +53,8 @@ class Scheme:
         Variance of a coordinate of the mean sketch at clip 1 and unlimited bits.
     known_unsketch_error : float or None
         E‖SᵀSx − x‖²/‖x‖² of an encoder that is at hand, whatever its name.
+    law : MeanLaw or None
+        What else is known of μ.
     """
 
     encoder: str
@@ -63,6 +66,7 @@ class Scheme:
     sparsity: int | None
     noise_limit: float
     known_unsketch_error: float | None = None
+    law: MeanLaw | None = None
 
     # -- lengths ------------------------------------------------------------------------------
 
@@ -146,6 +150,7 @@ class Scheme:
             noise_std=noise_std,
             norm=self.norm,
             sparsity=self.sparsity,
+            law=self.law,
         )
 
     def _tight(self, m: int) -> float:

@@ -400,6 +400,12 @@ def max_message_bytes(document: RoundDocument) -> int:
     return HEADER_BYTES + SIGNATURE_BYTES + max(kind.max_body(document) for kind in KINDS)
 
 
+def max_incoming_bytes(document: RoundDocument) -> int:
+    """Return the length of the longest message that a client is sent; no vector is among them."""
+    kinds = (PeerKeys, ForwardedShares, SurvivorList, Confirmations)
+    return HEADER_BYTES + max(kind.max_body(document) for kind in kinds)
+
+
 def _cut(body: bytes, *sizes: int) -> list[bytes]:
     if len(body) != sum(sizes):
         raise ValueError(f"has a body of {len(body)} bytes instead of {sum(sizes)}")

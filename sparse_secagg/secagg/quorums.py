@@ -22,6 +22,8 @@ from sparse_secagg.secagg.shamir import MAX_SHARES
 
 #: log2 of the graphs that a server is granted to try, at about a hash each, within one round.
 GRINDING_BITS = 40
+#: log2 of the acceptable probability that the graph leaves some honest client unprotected.
+LOG2_FAILURE = -40.0
 #: Largest regular graph that is looked for.
 MAX_NEIGHBORS = 8192
 
@@ -31,6 +33,11 @@ def has_quorums(members: int, share_threshold: int, n_clients: int, corrupt: int
     if members == n_clients:
         return 2 * share_threshold > members + corrupt
     return 3 * share_threshold > 2 * (members + corrupt) + 3
+
+
+def n_of_fraction(fraction: float, n_clients: int) -> int:
+    """Return how many clients a fraction of them is, rounded up."""
+    return math.ceil(fraction * n_clients - 1e-9)
 
 
 def least_quorum(members: int, n_clients: int, corrupt: int = 0) -> int:
@@ -74,13 +81,24 @@ class GraphParameters:
         """The size of a neighbourhood."""
         return self.n_clients if self.neighbors is None else self.neighbors + 1
 
+    def explain(self) -> str:
+        """Return a sentence about it."""
+        who = "everybody" if self.neighbors is None else f"{self.neighbors} others"
+        chance = "no" if math.isinf(self.log2_failure) else f"2^{self.log2_failure:.0f}"
+        return (
+            f"Against a server that lies each client shares its secrets with {who}, any "
+            f"{self.share_threshold} of {self.n_members} shares give them; with "
+            f"{self.corrupt:.0%} corrupt there is {chance} probability that somebody is not "
+            "protected."
+        )
+
 
 def graph_parameters(
     n_clients: int,
     corrupt: float = 0.05,
     dropout: float = 0.05,
     *,
-    log2_failure: float = -40.0,
+    log2_failure: float = LOG2_FAILURE,
     log2_abort: float = -20.0,
     grinding_bits: float = GRINDING_BITS,
 ) -> GraphParameters:
@@ -128,7 +146,7 @@ def graph_parameters(
             "corrupt",
             0.0,
         )
-    return found or _complete(n_clients, corrupt, dropout)
+    return found or complete_parameters(n_clients, corrupt, dropout)
 
 
 def regular_failure(
@@ -139,7 +157,7 @@ def regular_failure(
     grinding_bits: float = GRINDING_BITS,
 ) -> float:
     """Return log2 of the probability that the circle fails some honest client."""
-    h, bad = neighbors + 1, math.floor(corrupt * n_clients)
+    h, bad = neighbors + 1, n_of_fraction(corrupt, n_clients)
     # corrupt members that are withstood: the most c with 3t > 2(h + c) + 3
     most = (3 * share_threshold - 2 * h - 4) // 2
     if most < 0:
@@ -152,7 +170,7 @@ def _regular(
     n: int, k: int, corrupt: float, dropout: float, log2_failure: float, grinding_bits: float
 ) -> GraphParameters | None:
     """Return the circle with the smallest share threshold that is safe: it aborts least."""
-    h, gone = k + 1, math.floor(dropout * n)
+    h, gone = k + 1, n_of_fraction(dropout, n)
     for t in range(2 * h // 3 + 1, min(h, MAX_SHARES) + 1):
         failure = regular_failure(n, k, t, corrupt, grinding_bits)
         if failure <= log2_failure:
@@ -161,9 +179,9 @@ def _regular(
     return None
 
 
-def _complete(n: int, corrupt: float, dropout: float) -> GraphParameters:
+def complete_parameters(n: int, corrupt: float, dropout: float) -> GraphParameters:
     """Return the complete graph, on which nothing is left to chance."""
-    bad, gone = math.floor(corrupt * n), math.floor(dropout * n)
+    bad, gone = n_of_fraction(corrupt, n), n_of_fraction(dropout, n)
     t = max(math.ceil(2 * n / 3), (n + bad) // 2 + 1)
     if t > n - gone:
         t = (n + bad) // 2 + 1

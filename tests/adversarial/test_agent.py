@@ -10,6 +10,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -153,6 +154,20 @@ class TestPolicy:
                 make_document(make_config()),
                 ClientAgent(dataclasses.replace(POLICY, **limits), budget),
             )
+
+    @pytest.mark.parametrize(
+        ("neighbors", "share_threshold", "match"),
+        [(None, 21, "share_threshold=21 of 40"), (None, 22, None), (20, 16, "neighbors=20")],
+    )
+    def test_share_thresholds_that_its_own_colluders_get_around(
+        self, budget, neighbors, share_threshold, match
+    ):
+        """5 % of 40 clients are two; they can confirm two lists to 19 each where t is 21."""
+        config = make_config(DiscreteGaussian(epsilon=1.0, n_bits=20, colluders=2), n=40)
+        document = make_document(config, 40, neighbors=neighbors, share_threshold=share_threshold)
+        expected = pytest.raises(RefusedRoundError, match=match) if match else nullcontext()
+        with expected:
+            join(document, ClientAgent(POLICY, budget), n=40)
 
     def test_a_million_claimed_clients(self, budget):
         config = make_config(DiscreteGaussian(epsilon=1.0, n_bits=30), n=10**6)

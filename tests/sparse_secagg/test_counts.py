@@ -182,7 +182,7 @@ def test_rounds_of_one_simulation_do_not_share_their_noise():
     assert abs(np.corrcoef(*noise)[0, 1]) < 0.9
 
 
-# --- nothing depends on the data for free ----------------------------------------------------------
+# --- nothing depends on the data for free ---------------------------------------------------------
 
 
 def test_without_a_domain_the_three_choices_are_named():

@@ -1,0 +1,161 @@
+"""``sparse-secagg serve`` and ``join``: a round between real parties, over TLS."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from experiments.cli.options import AsJson
+
+__all__ = ["join", "serve"]
+
+RosterFile = Annotated[
+    Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
+]
+Seconds = Annotated[float, typer.Option(help="How long to wait for the other side.")]
+
+
+def serve(
+    spec: Annotated[
+        Path, typer.Option("--round", help='JSON: "dim" and the parameters of a RoundSpec.')
+    ],
+    roster: RosterFile,
+    certificate: Annotated[
+        Path, typer.Option(help="TLS certificate that clients know; made if there is none.")
+    ] = Path("server.pem"),
+    key: Annotated[Path, typer.Option(help="Key of the certificate.")] = Path("server.key"),
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes a free one.")] = 8443,
+    seconds: Seconds = 60.0,
+    corrupt: Annotated[float, typer.Option(help="Fraction of clients that may collude.")] = 0.05,
+    dropout: Annotated[float, typer.Option(help="Fraction that may drop out.")] = 0.05,
+    output: Annotated[Path, typer.Option(help="File for the estimated mean.")] = Path("mean.npy"),
+    as_json: AsJson = False,
+) -> None:
+    """Run one round with everybody on a roster, and write the estimated mean."""
+    import numpy as np
+
+    from sparse_secagg import Roster, RoundConfig, ServerSession, announce_round, server_decode
+    from sparse_secagg.exceptions import RefusedRoundError
+    from sparse_secagg.secagg import BelowThresholdError, InvalidMessageError
+    from sparse_secagg.transport import make_certificate, serve_round, server_context
+
+    try:
+        group = Roster.load(roster)
+        round_spec, dim = _read_spec(spec)
+        document = announce_round(round_spec, dim, group, corrupt=corrupt, dropout=dropout)
+        if not certificate.exists():
+            make_certificate(certificate, key, host)
+        context = server_context(certificate, key)
+    except (OSError, ValueError, RefusedRoundError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+    def show(text: str) -> None:
+        typer.echo(text, err=as_json)
+
+    session = ServerSession(document, roster=group)
+    try:
+        total = serve_round(
+            session,
+            context,
+            host,
+            port,
+            seconds=seconds,
+            on_ready=lambda port: show(f"listening at {host}:{port}"),
+            on_stage=lambda stage, left: show(f"{stage}: {left} clients"),
+        )
+    except (BelowThresholdError, InvalidMessageError) as error:
+        typer.echo(f"the round failed: {error}", err=True)
+        raise typer.Exit(1) from None
+    config = RoundConfig.from_json(document.context)
+    estimate = server_decode(config, total, session.survivors.tolist(), round_spec.decoder)
+    np.save(output, estimate.mean)
+    values = {
+        "survivors": session.survivors.tolist(),
+        "epsilon": estimate.privacy.epsilon(),
+        "delta": config.delta,
+        "output": str(output),
+    }
+    typer.echo(json.dumps(values) if as_json else _sentence(values))
+
+
+def join(
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
+    identity: Annotated[Path, typer.Option(help="The client's identity.")],
+    roster: RosterFile,
+    vector: Annotated[Path, typer.Option(help="The client's vector, a .npy file.")],
+    budget: Annotated[Path, typer.Option(help="The client's lifetime budget.")],
+    max_epsilon: Annotated[float, typer.Option(help="Largest ε of a round to agree to.")],
+    max_delta: Annotated[float, typer.Option(help="Largest δ of a round to agree to.")] = 1e-5,
+    colluders: Annotated[float, typer.Option(help="Fraction assumed to collude.")] = 0.05,
+    certificate: Annotated[
+        Path | None, typer.Option(help="The server's certificate; default: known authorities.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="File to go on from after an interruption.")
+    ] = None,
+    seconds: Seconds = 600.0,
+) -> None:
+    """Take part in a round, within this client's own limits and budget."""
+    import numpy as np
+
+    from sparse_secagg import AgentPolicy, Budget, ClientAgent, Identity, Roster
+    from sparse_secagg.exceptions import RefusedRoundError
+    from sparse_secagg.transport import client_context, join_round
+
+    try:
+        host, port = _address(server)
+        x = np.load(vector, allow_pickle=False)
+        policy = AgentPolicy(max_epsilon, max_delta, colluders=colluders, dim=x.size)
+        agent = ClientAgent(policy, Budget(budget))
+        me, group, context = (
+            Identity.load(identity),
+            Roster.load(roster),
+            client_context(certificate),
+        )
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    try:
+        join_round(
+            (host, port),
+            x,
+            identity=me,
+            roster=group,
+            agent=agent,
+            state=identity.with_suffix(".round") if state is None else state,
+            context=context,
+            seconds=seconds,
+            on_stage=lambda stage: typer.echo(stage),
+        )
+    except RefusedRoundError as error:
+        typer.echo(f"refused: {error}", err=True)
+        raise typer.Exit(1) from None
+    left = agent.budget.left
+    typer.echo(f"done: epsilon {left:.4g} of {agent.budget.epsilon:.4g} left in this life")
+
+
+def _read_spec(path: Path) -> tuple[Any, int]:
+    """Return a round's spec and the length of its vectors, from a file."""
+    from sparse_secagg import RoundSpec
+
+    values = json.loads(path.read_text())
+    if not isinstance(values, dict) or type(values.get("dim")) is not int:
+        raise ValueError(f'{str(path)!r} must be a JSON object with "dim", the vectors\' length.')
+    return RoundSpec.from_dict({k: v for k, v in values.items() if k != "dim"}), values["dim"]
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"server={text!r} must be HOST:PORT, such as 127.0.0.1:8443.")
+    return host, int(port)
+
+
+def _sentence(values: dict[str, Any]) -> str:
+    return (
+        f"{len(values['survivors'])} survivors: epsilon {values['epsilon']:.4g} at delta "
+        f"{values['delta']:.3g}; written: {values['output']}"
+    )

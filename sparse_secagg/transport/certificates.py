@@ -1,0 +1,73 @@
+"""TLS for the transport: a certificate of the server's own, which clients are given beforehand.
+
+TLS hides from the network who takes part and when. No promise about vectors rests on it: the
+server itself is not trusted with them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+_VALID = datetime.timedelta(days=365)
+
+
+def make_certificate(
+    certificate: str | os.PathLike[str], key: str | os.PathLike[str], host: str = "127.0.0.1"
+) -> None:
+    """Write a self-signed certificate for a host, and its key, to new files."""
+    secret = Ed25519PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(secret.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(secret, None)
+    )
+    pem = secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(pem)
+    Path(certificate).write_bytes(made.public_bytes(Encoding.PEM))
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def server_context(
+    certificate: str | os.PathLike[str], key: str | os.PathLike[str]
+) -> ssl.SSLContext:
+    """Return the TLS settings of a server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def client_context(certificate: str | os.PathLike[str] | None = None) -> ssl.SSLContext:
+    """Return the TLS settings of a client that believes this certificate only.
+
+    None believes the authorities of the operating system.
+    """
+    context = ssl.create_default_context(cafile=None if certificate is None else str(certificate))
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context
