@@ -130,7 +130,8 @@ class AgentPolicy:
         if k is None:
             safe = has_quorums(n, t, n, n_of_fraction(self.colluders, n))
         else:
-            safe = regular_failure(n, k, t, self.colluders) <= LOG2_FAILURE
+            # an odd k joins opposite clients too, which the argument for the circle leaves out
+            safe = k % 2 == 0 and regular_failure(n, k, t, self.colluders) <= LOG2_FAILURE
         if not safe:
             raise RefusedRoundError(
                 f"the round has share_threshold={t} of {document.n_members} members of a "

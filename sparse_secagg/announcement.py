@@ -11,10 +11,14 @@ from typing import Any
 
 from sparse_secagg.round.spec import RoundSpec
 from sparse_secagg.secagg.identities import Roster
-from sparse_secagg.secagg.quorums import graph_parameters, n_of_fraction
+from sparse_secagg.secagg.quorums import complete_parameters, graph_parameters, n_of_fraction
 from sparse_secagg.secagg.setup import RoundDocument, Session, resolve_threshold
 
 __all__ = ["announce_round"]
+
+#: Up to so many clients everybody is everybody's neighbour: it costs little, and leaves nothing to
+#: chance.
+COMPLETE_UP_TO = 64
 
 
 def announce_round(
@@ -58,7 +62,8 @@ def announce_round(
     (14, 14, 'malicious')
     """
     n = len(roster)
-    graph = graph_parameters(n, corrupt, dropout)
+    choose = complete_parameters if n <= COMPLETE_UP_TO else graph_parameters
+    graph = choose(n, corrupt, dropout)
     threshold = resolve_threshold(spec.min_survivors, n)
     colluders = max(spec.colluders, n_of_fraction(corrupt, n))
     sized = spec.replace(secagg="ideal", min_survivors=threshold, colluders=colluders)

@@ -18,6 +18,7 @@ from sparse_secagg.encoders import (
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
 from sparse_secagg.parameters import SketchClip
 from sparse_secagg.privacy import RoundPrivacy, Sampling
+from sparse_secagg.secagg.quorums import GraphParameters, graph_parameters
 
 #: Parameters of the mechanism that say what its noise was sized for.
 _TARGET = (
@@ -204,6 +205,14 @@ class Plan:
         return -(-self.bits_per_client // 8) + self.protocol_bytes
 
     @property
+    def graph(self) -> GraphParameters:
+        """Neighbours and share threshold of a round between parties that do not trust the server.
+
+        Provided for are the plan's colluders, at least 5 % of the clients, and 5 % of drop-outs.
+        """
+        return graph_parameters(self.n_clients, max(0.05, self.colluders / self.n_clients))
+
+    @property
     def bits_per_parameter(self) -> float:
         """Payload bits for each of the d parameters."""
         return self.bits_per_client / self.d
@@ -279,7 +288,7 @@ class Plan:
         if self.secagg == "masked":
             text += (
                 f" Secure aggregation adds {self.protocol_bytes:,} bytes, "
-                f"{self.bytes_per_client:,} in all."
+                f"{self.bytes_per_client:,} in all. {self.graph.explain()}"
             )
         return text
 

@@ -69,7 +69,7 @@ def client_encode(
     policy: ClientPolicy | None = None,
     rng: Randomness | None = None,
 ) -> bytes:
-    """Return one client's message: its sketch, clipped, rounded and noisy, packed at b bits.
+    """Return one client's message, for a trusted process: its sketch with noise, packed at b bits.
 
     **The bytes are not masked.** They carry this client's share of the noise and nothing more, and
     whoever sees them alone learns what ``config.local_epsilon`` says, which is far more than the
@@ -114,7 +114,7 @@ def client_encode(
 def aggregate(
     config: RoundConfig, messages: Iterable[bytes], *, on_invalid: str = "raise"
 ) -> tuple[NDArray[np.uint64], list[int]]:
-    """Add messages modulo M: what ideal secure aggregation shows the server, and nothing else.
+    """Add messages modulo M in a trusted process: what ideal secure aggregation shows the server.
 
     Parameters
     ----------

@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import json
 import os
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -59,6 +60,8 @@ from sparse_secagg.secagg.quorums import has_quorums
 from sparse_secagg.secagg.setup import RoundDocument, RoundSetup
 
 _STATE_FORMAT = "sparse_secagg client 1"
+#: Held while a session's stage is looked at and ended: two threads never answer in one stage.
+_TAKING_STAGE = threading.Lock()
 
 
 class Gatekeeper(Protocol):
@@ -218,14 +221,12 @@ class ClientSession:
         RefusedRoundError
             For whatever an honest server does not send. The client has left the round then.
         """
-        stage = self._stage
+        # Whoever refuses has left: only an answer leads to the next stage.
+        stage = self._take_stage()
         if stage in ("advertise", "vector", "done"):
-            self._stage = "done"
             raise ReuseError(
                 f"client {self.index} has finished its round, or awaits no message of the server."
             )
-        # Whoever refuses has left: only an answer leads to the next stage.
-        self._stage = "done"
         answer = {
             "share": self._share,
             "mask": self._take_shares,
@@ -267,7 +268,7 @@ class ClientSession:
 
         The bytes hold secrets. Keep them encrypted, or where only the client can read them.
         """
-        stage, self._stage = self._stage, "done"
+        stage = self._take_stage()
         secrets = self._secrets
         state = {
             "format": _STATE_FORMAT,
@@ -353,9 +354,15 @@ class ClientSession:
 
     # -- the messages --------------------------------------------------------------------------
 
+    def _take_stage(self) -> str:
+        """Return the stage and end it, for one of the threads that may ask at once."""
+        with _TAKING_STAGE:
+            stage, self._stage = self._stage, "done"
+        return stage
+
     def _leave(self, stage: str) -> None:
         """Go from ``stage``, and only from it, to being nowhere until the answer is made."""
-        found, self._stage = self._stage, "done"
+        found = self._take_stage()
         if found != stage:
             raise ReuseError(
                 f"client {self.index} is in stage {found!r}, not in {stage!r}: each message is "
@@ -422,8 +429,7 @@ class ClientSession:
         """Open the neighbours' shares; the vector is wanted next."""
         message = ForwardedShares.from_bytes(data, self._setup, self.index)
         ranks = np.flatnonzero(message.present).tolist()
-        if not self._mask_keys.keys() >= set(ranks):
-            raise ServerFaultError(f"client {self.index} was sent shares of clients without keys.")
+        self._check_known(ranks)
         complaints = []
         for rank, ciphertext in zip(ranks, message.ciphertexts):
             opened = unseal(self._from(rank)[:32], ciphertext.tobytes())
@@ -546,6 +552,11 @@ class ClientSession:
             raise ServerFaultError(
                 f"client {self.index} was sent one key for two neighbours, or for two purposes."
             )
+
+    def _check_known(self, ranks: list[int]) -> None:
+        """Raise unless all who shared had advertised keys."""
+        if not self._mask_keys.keys() >= set(ranks):
+            raise ServerFaultError(f"client {self.index} was sent shares of clients without keys.")
 
     def _check_enough(self, members: int, did: str) -> None:
         """Raise if too few of the neighbourhood are left to hide among."""

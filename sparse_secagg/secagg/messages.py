@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import ClassVar, Self
 
 import numpy as np
@@ -409,7 +410,7 @@ def max_incoming_bytes(document: RoundDocument) -> int:
 def _cut(body: bytes, *sizes: int) -> list[bytes]:
     if len(body) != sum(sizes):
         raise ValueError(f"has a body of {len(body)} bytes instead of {sum(sizes)}")
-    ends = np.cumsum(sizes)
+    ends = accumulate(sizes)
     return [body[end - size : end] for end, size in zip(ends, sizes)]
 
 

@@ -81,6 +81,17 @@ class GraphParameters:
         """The size of a neighbourhood."""
         return self.n_clients if self.neighbors is None else self.neighbors + 1
 
+    def explain(self) -> str:
+        """Return a sentence about it."""
+        who = "everybody" if self.neighbors is None else f"{self.neighbors} others"
+        chance = "no" if math.isinf(self.log2_failure) else f"2^{self.log2_failure:.0f}"
+        return (
+            f"Against a server that lies each client shares its secrets with {who}, any "
+            f"{self.share_threshold} of {self.n_members} shares give them; with "
+            f"{self.corrupt:.0%} corrupt there is {chance} probability that somebody is not "
+            "protected."
+        )
+
 
 def graph_parameters(
     n_clients: int,
@@ -135,7 +146,7 @@ def graph_parameters(
             "corrupt",
             0.0,
         )
-    return found or _complete(n_clients, corrupt, dropout)
+    return found or complete_parameters(n_clients, corrupt, dropout)
 
 
 def regular_failure(
@@ -168,7 +179,7 @@ def _regular(
     return None
 
 
-def _complete(n: int, corrupt: float, dropout: float) -> GraphParameters:
+def complete_parameters(n: int, corrupt: float, dropout: float) -> GraphParameters:
     """Return the complete graph, on which nothing is left to chance."""
     bad, gone = n_of_fraction(corrupt, n), n_of_fraction(dropout, n)
     t = max(math.ceil(2 * n / 3), (n + bad) // 2 + 1)

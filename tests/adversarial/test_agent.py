@@ -338,6 +338,12 @@ class TestBudget:
         """A child answers round after round and is killed; what it sent is a line, synced."""
         budget = Budget(tmp_path / "budget.sqlite", epsilon=1e6, delta=1e-5)
         config = make_config()
+        warm = ClientAgent(POLICY, Budget(tmp_path / "warm.sqlite", epsilon=1e6, delta=1e-5))
+        for r in range(2):  # the first loads what children then share, the second is timed
+            begun = time.monotonic()
+            named = dataclasses.replace(config, round_id=f"warm {r}")
+            warm.release(make_document(named), np.zeros(DIM))
+        longest = 5 * (time.monotonic() - begun)
         random.seed(0)
         for kill in range(kills):
             log = tmp_path / f"sent{kill}"
@@ -355,7 +361,7 @@ class TestBudget:
 
             child = multiprocessing.get_context("fork").Process(target=work)
             child.start()
-            time.sleep(random.uniform(0.0, 0.15))
+            time.sleep(random.uniform(0.0, longest))
             os.kill(child.pid, signal.SIGKILL)
             child.join()
         sent = [line for log in tmp_path.glob("sent*") for line in log.read_text().split()]

@@ -5,8 +5,11 @@ control, against clients with one check removed, where it succeeds. Success mean
 computes the victim's vector, or that the lie is answered where it is only a step of an attack.
 """
 
+import contextlib
 import dataclasses
 import hmac
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -15,16 +18,20 @@ from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg import BelowThresholdError, ClientSession, ServerFaultError, shamir
 from sparse_secagg.secagg.client import mask_sign, pair_mask_key, self_mask_key
 from sparse_secagg.secagg.identities import Identity, Roster
-from sparse_secagg.secagg.keys import seal, unseal
+from sparse_secagg.secagg.keys import X25519, seal, unseal
 from sparse_secagg.secagg.masks import MaskSum, add_modulo
 from sparse_secagg.secagg.messages import (
     CONFIRMATION_BYTES,
+    HEADER_BYTES,
     MASK_KEY,
     SELF_MASK,
     ForwardedShares,
     MaskedInput,
+    SurvivorList,
 )
 from sparse_secagg.secagg.quorums import has_quorums
+from sparse_secagg.secagg.setup import RoundDocument, RoundSetup
+from sparse_secagg.secagg.wire import packed_size, unpack
 from tests.adversarial.lying import (
     LENGTH,
     LyingServer,
@@ -419,3 +426,152 @@ class TestDocuments:
             server.tell(0)
         with pytest.raises(RefusedRoundError):
             server.confirm(0)
+
+
+class TestControls:
+    """Every other check: the lie is refused, and without the check it is answered or succeeds."""
+
+    def corrupt_keys(self, change):
+        """Client 3 colludes and signs whatever keys the server likes."""
+        server = LyingServer(document_of())
+        honest = server.clients[3]._advertisement
+        server.clients[3]._advertisement = lambda: dataclasses.replace(honest(), **change(server))
+        server.advertise()
+        server.share(0)
+
+    def test_one_key_for_two_clients(self, monkeypatch):
+        def change(server):
+            return {"mask_key": server.clients[4]._mask_pair.public}
+
+        with pytest.raises(ServerFaultError, match="one key for two"):
+            self.corrupt_keys(change)
+        without(monkeypatch, "_check_fresh")
+        self.corrupt_keys(change)
+
+    def test_a_key_of_low_order(self, monkeypatch):
+        """Whoever agrees on it agrees on zero, which everybody knows."""
+        with pytest.raises(ServerFaultError, match="client 0"):
+            self.corrupt_keys(lambda server: {"mask_key": bytes(32)})
+        agree = X25519.agree
+
+        def careless(self, public):
+            return bytes(32) if public == bytes(32) else agree(self, public)
+
+        monkeypatch.setattr(X25519, "agree", careless)
+        self.corrupt_keys(lambda server: {"mask_key": bytes(32)})
+
+    def made_up_member(self):
+        """Client 5 advertised nothing, and yet client 0 is sent a share of its."""
+        server = LyingServer(document_of()).advertise()
+        server.advertised.pop(5)
+        for i in set(range(N)) - {5}:
+            server.share(i)
+        server.setups[5], server.dealt[5] = server.setups[4], server.dealt[4]
+        server.forward(0)
+
+    def test_shares_of_a_client_without_keys(self, monkeypatch):
+        with pytest.raises(ServerFaultError, match="without keys"):
+            self.made_up_member()
+        without(monkeypatch, "_check_known")
+        with pytest.raises(KeyError):  # not a refusal: the one exception is promised
+            self.made_up_member()
+
+    def long_vector(self):
+        """A mask of one entry over a vector of six hides none of the differences."""
+        server = LyingServer(document_of(length=1)).play("share")
+        server.rows = np.arange(N * LENGTH, dtype=np.uint64).reshape(N, LENGTH) ** 2
+        client = server.clients[0]
+        shared = [j for j in server.members(0) if j != 0]
+        data = b"".join(server.ciphertext(j, 0) for j in shared)
+        present = np.arange(N) > 0
+        message = ForwardedShares(server.setups[0].view, 0, present, np.frombuffer(data, np.uint8))
+        client.receive(message.to_bytes())
+        sent = server.unsigned(client.mask(server.rows[0]))[HEADER_BYTES + 4 :]
+        values = unpack(sent[: packed_size(LENGTH, 32)], 32, LENGTH)
+        return values.astype(object), server.rows[0].astype(object)
+
+    def test_a_vector_longer_than_the_round(self, monkeypatch):
+        with pytest.raises(RefusedRoundError, match="length=1"):
+            self.long_vector()
+        without(monkeypatch, "_check_vector")
+        values, vector = self.long_vector()
+        assert np.array_equal((values - values[0]) % 2**32, (vector - vector[0]) % 2**32)
+
+    def test_a_list_of_another_round(self, monkeypatch):
+        other = LyingServer(document_of(context=b"another")).play("forward").setups[0].view
+        server = LyingServer(document_of()).play("forward")
+        message = SurvivorList(other, 0, np.ones(N, dtype=bool)).to_bytes()
+        with pytest.raises(ServerFaultError, match="another session or round"):
+            server.clients[0].receive(message)
+        monkeypatch.setattr(SurvivorList, "expected_view", classmethod(lambda *_: other))
+        server.clients[1].receive(SurvivorList(other, 1, np.ones(N, dtype=bool)).to_bytes())
+
+    def two_lists(self, again):
+        """After the shares for one list are given, ask for those of another."""
+        server = LyingServer(document_of()).play()
+        for i in range(1, N):
+            again(server.clients[i])
+        for step in (lambda i: server.tell(i, range(1, N)), server.confirm):
+            for i in range(1, N):
+                step(i)
+        setup = server.setups[0]
+        masks = MaskSum(LENGTH, setup.modulus)
+        masks.add(self_mask_key(setup, 0, server.secret(0, SELF_MASK)))
+        own = setup.key_pair(server.secret(0, MASK_KEY))
+        for j in range(1, N):
+            key = pair_mask_key(setup, own, server.advertised[j][:32], 0, j)
+            masks.add(key, sign=mask_sign(0, j))
+        return server, add_modulo(server.masked[0], masks.value(), setup.modulus, sign=-1)
+
+    def test_a_second_list_after_the_shares(self):
+        """Without the order of messages, a second list gives the other kind of shares."""
+        with pytest.raises(RefusedRoundError, match="has finished"):
+            self.two_lists(lambda client: None)
+        server, vector = self.two_lists(lambda client: setattr(client, "_stage", "confirm"))
+        assert np.array_equal(vector, server.rows[0])
+
+    def test_eight_threads_with_two_lists_get_one_answer(self):
+        """Looking at the stage takes its time here, so that all threads look before one leaves."""
+        server = LyingServer(document_of()).play("forward")
+
+        class Slow(ClientSession):
+            @property
+            def _stage(self):
+                found = vars(self)["_stage"]
+                time.sleep(0.01)
+                return found
+
+            @_stage.setter
+            def _stage(self, stage):
+                vars(self)["_stage"] = stage
+
+        client, view = server.clients[0], server.setups[0].view
+        client.__class__ = Slow
+        answers, start = [], threading.Barrier(8)
+
+        def ask(thread):
+            flags = np.ones(N, dtype=bool)
+            flags[11] = thread % 2
+            start.wait()
+            with contextlib.suppress(RefusedRoundError):
+                answers.append(client.receive(SurvivorList(view, 0, flags).to_bytes()))
+
+        threads = [threading.Thread(target=ask, args=(thread,)) for thread in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 1
+
+    def split(self):
+        other = dataclasses.replace(document_of(), context=b"less noise")
+        server = LyingServer(document_of(), views={3: other}).play()
+        return server, server.unmasked_sum(range(N))
+
+    def test_split_configurations_without_the_digest_in_the_keys(self, monkeypatch):
+        with pytest.raises(ServerFaultError, match="did not sign"):
+            self.split()
+        monkeypatch.setattr(RoundDocument, "digest", bytes(32))
+        monkeypatch.setattr(RoundSetup, "digest", bytes(32))
+        server, total = self.split()
+        assert np.array_equal(total, server.truth(range(N)))

@@ -121,7 +121,8 @@ class Round:
         def one_stage():
             try:
                 return 0 if self.join(i, 1, on_stage) else 2
-            except RefusedRoundError:
+            except RefusedRoundError as error:
+                print(f"client {i} refused: {error}", flush=True)
                 return 4
 
         code = 2

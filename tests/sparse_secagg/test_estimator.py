@@ -389,6 +389,11 @@ class TestTuning:
 
 
 class TestAdaptiveClip:
+    @pytest.mark.parametrize("norms", [[], [[0.5, 2.0]], 1.0])
+    def test_norms_are_one_per_client(self, norms):
+        with pytest.raises(ValueError, match="norms has shape"):
+            AdaptiveClip(1.0).update(norms)
+
     def test_a_client_that_is_zeroed_out_says_nothing(self, monkeypatch):
         """Otherwise zeroing one out could move the sum of ±½ by 1, twice what is charged."""
         seen = []

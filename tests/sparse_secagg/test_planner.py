@@ -361,6 +361,7 @@ class TestPrivacy:
         )
         assert p.protocol_bytes == result.protocol_up[0]
         assert p.bytes_per_client == result.protocol_up[0] + result.payload_up[0]
+        assert f"any {p.graph.share_threshold} of {p.graph.n_members} shares" in p.explain()
         assert f"{p.protocol_bytes:,} bytes" in p.explain()
 
     def test_fewer_neighbours_send_fewer_bytes(self):

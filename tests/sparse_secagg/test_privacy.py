@@ -21,6 +21,7 @@ from sparse_secagg.accounting import (
 )
 from sparse_secagg.mechanisms.central import central_grid_rdp
 from sparse_secagg.privacy import NoisySum, RoundPrivacy, Sampling, fixed_cohort_rdp
+from sparse_secagg.privacy.sampling import _log_moments
 
 ORDERS = (2, 3, 8, 32)
 
@@ -141,6 +142,33 @@ def test_fixed_cohorts_are_bounded_in_every_geometry(rate, noise, reverse):
         worst = np.maximum(worst, exact)
         assert (claimed >= np.array(exact) * (1 - 1e-6) - 1e-12).all()
     assert reverse or claimed[0] <= 3 * worst[0]  # and it is not far above
+
+
+@pytest.mark.parametrize("opposite", [False, True])
+@pytest.mark.parametrize("ratio", [1.0, 16.0])
+def test_moments_beyond_those_that_are_integrated_are_bounded(ratio, opposite):
+    """H_l and G_l of docs/privacy.md by a plain sum, where only a closed bound is used."""
+    largest = int(60 / math.sqrt(ratio))
+    l = np.arange(2.0, 2 * largest)
+    claimed = _log_moments(l, ratio, opposite=opposite)
+    for k in range(largest + 3, 2 * largest, 5):
+        shift, root = (k - 1) * ratio if opposite else 0.0, math.sqrt(ratio)
+        g = np.linspace(-30.0, 2 * k * root + 30.0, 400_001)
+        exponent = root * g - ratio / 2 + shift
+        log_abs = np.maximum(exponent, 0) + np.log(np.maximum(-np.expm1(-abs(exponent)), 1e-300))
+        total = float(logsumexp(k * log_abs - g * g / 2)) + math.log(g[1] - g[0])
+        total += (k * (k - 1) * ratio / 2 if opposite else 0.0) - math.log(2 * math.pi) / 2
+        assert total <= claimed[k - 2] * (1 + 1e-12)
+        assert claimed[k - 2] <= total * (1 + 1e-3) + 1
+
+
+def test_as_many_rounds_fit_as_their_cost_says():
+    part = NoisySum(ddg_grid_rdp, 10, 100.0, 50, 16, near_gaussian=True)
+    privacy = RoundPrivacy((part,), 1e-5, "zero_out", 50)
+    for rounds in (1, 3, 10):
+        cost = privacy.epsilon(rounds=rounds)
+        assert privacy.rounds_within(cost) == rounds
+        assert privacy.rounds_within(cost * (1 - 1e-12)) == rounds - 1
 
 
 def test_fixed_cohorts_of_discrete_gaussians_are_bounded():

@@ -5,6 +5,7 @@ import json
 import math
 import pickle
 import stat
+import time
 import warnings
 
 import numpy as np
@@ -28,6 +29,7 @@ from sparse_secagg import (
 )
 from sparse_secagg.parameters import default, round_parameters
 from sparse_secagg.privacy import Ledger
+from sparse_secagg.round.aggregate import privacy_of_round
 from sparse_secagg.round.parts import parts_of
 
 N, D, S = 200, 1000, 10
@@ -286,6 +288,19 @@ class TestAggregate:
         aggregate.save(tmp_path / "round.npz")
         assert Aggregate.load(tmp_path / "round.npz").diagnose() is None
         assert "Witness" not in repr(aggregate)
+
+    def test_the_count_of_an_adaptive_clip_trusts_no_more_clients_than_the_sketch(self):
+        noise = DiscreteGaussian(epsilon=1.0, delta=1e-5, clip_norm=1.0, n_bits=16, colluders=3)
+        noise.calibrate(4, 16)
+        cost = privacy_of_round(noise.privacy(4), AdaptiveClip(1.0))
+        assert [part.guaranteed_shares for part in cost.sums] == [1, 1]
+
+    def test_time_is_counted_from_the_beginning_of_a_stage(self):
+        start = time.perf_counter()
+        aggregate = RoundSpec(compression=4, noise_multiplier=1.0).run(np.eye(20, 64))
+        aggregate.decode()
+        elapsed = time.perf_counter() - start
+        assert 0 < sum(aggregate.seconds.values()) <= elapsed
 
     def test_masked_bytes_count_the_protocol(self):
         ideal, masked = run(), run(RoundSpec(secagg=MaskedSecAgg(masks="seeded")))
