@@ -65,7 +65,9 @@ def test_a_heat_map_has_numbers_bits_a_frame_and_dashes(matrix):
     assert texts.count("–") == 2  # three bits hold nothing
     assert "12 b" in texts
     assert len([patch for patch in panel.patches if not patch.get_fill()]) == 1
-    marked = matrix.plot(marked=[{"n_bits": 12, "compression": 4.0}, {"n_bits": 16, "compression": 1}])
+    marked = matrix.plot(
+        marked=[{"n_bits": 12, "compression": 4.0}, {"n_bits": 16, "compression": 1}]
+    )
     assert len([patch for patch in marked.axes[0].patches if not patch.get_fill()]) == 2
 
 
