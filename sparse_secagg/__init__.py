@@ -13,6 +13,7 @@ from sparse_secagg.siblings import check_siblings
 if TYPE_CHECKING:
     from sparse_secagg.agent import AgentPolicy, ClientAgent
     from sparse_secagg.announcement import announce_round
+    from sparse_secagg.counts import PrivateCounts
     from sparse_secagg.encoders import (
         BlockEncoder,
         CountSketchEncoder,
@@ -84,6 +85,7 @@ _HOME = {
     "Aggregate": "round.aggregate",
     "AggregateFileError": "exceptions",
     "RoundSpec": "round.spec",
+    "PrivateCounts": "counts",
     "SparseSecAgg": "estimator",
     "ThresholdFeedback": "round.feedback",
 }
@@ -109,6 +111,7 @@ __all__ = [
     "InfeasibleError",
     "MaskedSecAgg",
     "PrivacyWarning",
+    "PrivateCounts",
     "RefusedRoundError",
     "Roster",
     "RoundConfig",

@@ -28,8 +28,8 @@ STOREYS = [
     {"planning"},
     {"planner"},
     {"round"},
-    {"agent", "announcement", "estimator"},
-    {"transport"},
+    {"agent", "announcement", "estimator", "counting"},
+    {"transport", "counts"},
     {"accounting", "rounds", "clipping", "feedback"},  # names that were there first
 ]
 #: Packages whose ``__init__`` names its rooms for type checkers and imports them on first use.

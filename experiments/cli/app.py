@@ -6,6 +6,7 @@ import typer
 
 from experiments.cli.budget import budget
 from experiments.cli.compare import compare
+from experiments.cli.count import count
 from experiments.cli.demo import demo
 from experiments.cli.epsilon import epsilon
 from experiments.cli.identity import identity
@@ -35,6 +36,7 @@ app.command(cls=ManyValues)(epsilon)
 app.command(cls=ManyValues)(sweep)
 app.command(cls=ManyValues)(compare)
 app.command()(train)
+app.command()(count)
 app.command()(budget)
 app.command()(serve)
 app.command()(join)

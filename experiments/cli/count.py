@@ -1,0 +1,148 @@
+"""``sparse-secagg count``: private counts of users by item, from a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from experiments.cli.options import AsJson
+from sparse_secagg.parameters import default, describe
+
+if TYPE_CHECKING:
+    from sparse_secagg import PrivateCounts
+
+__all__ = ["count"]
+
+
+def count(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per user and item.")],
+    user: Annotated[str, typer.Option(help="Column of the users.")],
+    item: Annotated[str, typer.Option(help="Column of the items.")],
+    domain: Annotated[
+        str | None,
+        typer.Option(help="File of items, one per line; a number of hash cells as 2**20; or open."),
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")] = None,
+    epsilon: Annotated[float, typer.Option(help=describe("epsilon"))] = default("epsilon"),
+    delta: Annotated[float, typer.Option(help=describe("delta"))] = 1e-6,
+    top: Annotated[
+        int, typer.Option(help="How many of the largest counts to report.", min=1)
+    ] = 100,
+    max_items: Annotated[
+        int | None, typer.Option(help="Items per user; else chosen privately.")
+    ] = None,
+    n_users: Annotated[
+        int | None, typer.Option(help="Public number of users; else those of the table.")
+    ] = None,
+    max_bytes: Annotated[int, typer.Option(help="Longest message of a user.")] = 10_000,
+    max_weight: Annotated[
+        float | None, typer.Option(help="Largest magnitude of a user's sum for one item.")
+    ] = None,
+    prior: Annotated[
+        str | None, typer.Option(help="scores:FILE, a CSV file of items and public scores.")
+    ] = None,
+    candidates: Annotated[
+        Path | None, typer.Option(help="File of items that may name the cells of a hash.")
+    ] = None,
+    ledger: Annotated[Path | None, typer.Option(help="File that keeps what was spent.")] = None,
+    simulation_seed: Annotated[
+        int | None, typer.Option(help="Repeatable, and not private: for experiments.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for counts.csv, counts.json and report.html.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count the users of each item of a table, privately."""
+    from experiments.private_files import make_folder
+    from sparse_secagg import PrivateCounts
+
+    try:
+        counts = PrivateCounts(
+            domain=domain, epsilon=epsilon, delta=delta, max_items=max_items, n_users=n_users,
+            max_bytes=max_bytes, max_weight=max_weight, ledger=ledger,
+            simulation_seed=simulation_seed, prior=_prior(prior, domain),
+            progress=lambda text: typer.echo(text, err=True),
+        )  # fmt: skip
+        names = None if candidates is None else _lines(candidates)
+        if output is not None:
+            make_folder(output)  # a place that cannot be written must not cost a round
+        counts.fit(table, user=user, item=item, weight=weight)
+    except (ValueError, ImportError) as error:
+        raise typer.BadParameter(str(error)) from error
+    summary = counts.summary(top, candidates=names)
+    if output is not None:
+        _write(counts, summary, output, top, names)
+    typer.echo(json.dumps(summary) if as_json else _table(counts, top, names, weight is not None))
+
+
+def _write(
+    counts: PrivateCounts, summary: dict[str, Any], folder: Path, top: int, names: list[str] | None
+) -> None:
+    from experiments.private_files import write_text
+
+    counts.to_csv(folder / "counts.csv", top, candidates=names)
+    write_text(folder / "counts.json", json.dumps(summary, indent=1))
+    command = shlex.join(["sparse-secagg", *sys.argv[1:]])
+    counts.report(folder / "report.html", top, candidates=names, command=command)
+    typer.echo(f"written: {folder}", err=True)
+
+
+def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: bool) -> str:
+    from sparse_secagg.counting.report import shown
+
+    lines = [f"{'users':>10} {'low':>10} {'high':>10}   item"]
+    lines += [
+        f"{r.count:>10,.0f} {r.low:>10,.0f} {r.high:>10,.0f} {' ' if r.significant else '?'} "
+        f"{shown(r.item)}"
+        for r in counts.top(top, candidates=names)
+    ]
+    if weighted:
+        lines += ["", f"{'sum':>12} {'low':>12} {'high':>12} {'mean':>10}   item"]
+        lines += [
+            f"{r.sum:>12,.4g} {r.sum_low:>12,.4g} {r.sum_high:>12,.4g} {r.mean:>10.4g}   "
+            f"{shown(r.item)}"
+            for r in counts.sums(top, candidates=names)
+        ]
+    totals = counts.total(top)
+    lines += [
+        f"{r.count:>10,.0f} {r.low:>10,.0f} {r.high:>10,.0f}   {name} (pairs of user and item)"
+        for name, r in totals.items()
+    ]
+    spent = ", ".join(f"{b:,} in the round of {s}" for s, b in counts.bytes_per_client_.items())
+    lines += ["", "? marks items that may be held by nobody.", counts.statement()]
+    lines += [f"Bytes per user: {spent}."]
+    if counts.not_private_:
+        lines += ["NOT PRIVATE: the randomness of this run was seeded."]
+    return "\n".join(lines)
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file of items, one per line.")
+    text = path.read_text(encoding="utf-8-sig")
+    return [line.removesuffix("\r") for line in text.split("\n") if line]
+
+
+def _prior(prior: str | None, domain: str | None) -> Any:
+    if prior is None:
+        return None
+    from solvers.priors import Scores
+    from sparse_secagg.counting.domains import column_scores, make_domain
+
+    kind, _, path = prior.partition(":")
+    if kind != "scores" or not Path(path).is_file():
+        raise ValueError(f"prior={prior!r} must be scores:FILE, a CSV file of items and scores.")
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.reader(file) if row]
+    try:
+        items, scores = [row[0] for row in rows], [float(row[1]) for row in rows]
+    except (IndexError, ValueError):
+        raise ValueError(f"{path} must hold an item and a number in every line.") from None
+    return Scores(column_scores(make_domain(domain), items, scores))

@@ -1,0 +1,1 @@
+"""The parts of private counts: tables, domains, bounded contributions, names, results, report."""

@@ -1,0 +1,216 @@
+"""Domains: which column of a user's vector an item has.
+
+A domain is public by construction: a list that was there before the data, or the cells of a public
+hash. Which items *occur* is data: a column that exists because one person holds its item gives that
+item away as soon as noise lifts it, however much noise there is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "OPEN",
+    "OPEN_CELLS",
+    "Domain",
+    "HashedItems",
+    "ListedItems",
+    "column_scores",
+    "make_domain",
+]
+
+#: The word for domains that nobody can list.
+OPEN = "open"
+#: Hash cells of an open domain.
+OPEN_CELLS = 2**20
+_MOST_CELLS = 2**31 - 1
+
+_CHOICES = (
+    "domain=[...] (or a file, one item per line): a public list of the items to count; "
+    "domain=2**20: cells of a public hash, which candidates name afterwards; domain='open': items "
+    "that nobody can list, found in two rounds"
+)
+
+
+class Domain(Protocol):
+    """Columns of items."""
+
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the columns are, in words."""
+        ...
+
+    def columns(self, items: Sequence[str]) -> NDArray[np.int64]:
+        """Return the column of each item; −1 for those that have none."""
+        ...
+
+    def names(self, columns: Iterable[int]) -> list[str]:
+        """Return what columns are called."""
+        ...
+
+
+@dataclass(frozen=True)
+class ListedItems:
+    """A public list of items, one per column; items outside of it are not counted.
+
+    Examples
+    --------
+    >>> ListedItems(("cat", "dog")).columns(["dog", "unicorn"]).tolist()
+    [1, -1]
+    """
+
+    items: tuple[str, ...] = field(repr=False)
+    source: str = "a public list"
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
+    @property
+    def description(self) -> str:
+        """What the columns are, in words."""
+        return f"{self.size:,} items of {self.source}"
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {item: k for k, item in enumerate(self.items)}
+
+    def columns(self, items: Sequence[str]) -> NDArray[np.int64]:
+        """Return the place of each item in the list; −1 for others."""
+        find = self._position.get
+        return np.fromiter((find(item, -1) for item in items), np.int64, len(items))
+
+    def names(self, columns: Iterable[int]) -> list[str]:
+        """Return the items."""
+        return [self.items[k] for k in columns]
+
+
+@dataclass(frozen=True)
+class HashedItems:
+    """The cells of a public hash: every item has one, and cells have no names.
+
+    The cell is BLAKE2b(item in UTF-8; key) modulo the number of cells: the same on every platform
+    and in every process. Items that share a cell are counted together; take many times more cells
+    than there are common items.
+
+    Examples
+    --------
+    >>> cells = HashedItems(2**20)
+    >>> cells.columns(["cat", "dog"]).tolist()
+    [491650, 269331]
+    >>> cells.names([7])
+    ['cell 7']
+    """
+
+    n_cells: int
+    key: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.n_cells
+
+    @property
+    def description(self) -> str:
+        """What the columns are, in words."""
+        return f"{self.n_cells:,} cells of a public hash"
+
+    def columns(self, items: Sequence[str]) -> NDArray[np.int64]:
+        """Return the cell of each item."""
+        keyed = hashlib.blake2b(
+            digest_size=8, key=self.key.to_bytes(8, "little"), person=b"item cells"
+        )
+        return np.fromiter((self._cell(keyed, item) for item in items), np.int64, len(items))
+
+    def _cell(self, keyed: hashlib.blake2b, item: str) -> int:
+        digest = keyed.copy()
+        digest.update(item.encode("utf-8", "surrogatepass"))
+        return int.from_bytes(digest.digest(), "little") % self.n_cells
+
+    def names(self, columns: Iterable[int]) -> list[str]:
+        """Return the numbers of the cells."""
+        return [f"cell {k}" for k in columns]
+
+
+def make_domain(domain: Any) -> Domain:
+    """Return the domain that ``domain`` of :class:`~sparse_secagg.PrivateCounts` stands for."""
+    if domain is None:
+        raise ValueError(
+            "domain=None: which items are counted must not depend on the data. Choose one of "
+            f"three: {_CHOICES}."
+        )
+    if isinstance(domain, ListedItems | HashedItems):
+        return domain
+    if isinstance(domain, bool | float):
+        raise ValueError(f"domain={domain!r} is none of the choices: {_CHOICES}.")
+    if isinstance(domain, int | np.integer):
+        return _cells(int(domain))
+    if isinstance(domain, str | os.PathLike):
+        return _named(str(domain))
+    try:
+        items = [str(item) for item in domain]
+    except TypeError:
+        raise ValueError(f"domain={domain!r} is none of the choices: {_CHOICES}.") from None
+    return _listed(items, "a public list")
+
+
+def column_scores(
+    domain: Domain, items: Sequence[str], scores: Sequence[float]
+) -> NDArray[np.float64]:
+    """Return a public score for every column; columns without one come last.
+
+    For ``prior=solvers.priors.Scores(...)``: only the order counts.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if len(values) != len(items) or not np.isfinite(values).all():
+        raise ValueError("scores must hold one finite number for each item.")
+    out = np.full(domain.size, values.min(initial=0.0) - 1.0)
+    columns = domain.columns(items)
+    np.maximum.at(out, columns[columns >= 0], values[columns >= 0])
+    return out
+
+
+def _named(domain: str) -> Domain:
+    if domain == OPEN:
+        return HashedItems(OPEN_CELLS)
+    power = re.fullmatch(r"2(?:\*\*|\^)(\d{1,2})", domain.strip())
+    if power:
+        return _cells(2 ** int(power[1]))
+    if domain.isdigit():
+        return _cells(int(domain))
+    path = Path(domain).expanduser()
+    if not path.is_file():
+        raise ValueError(f"domain={domain!r} is no file; choose one of three: {_CHOICES}.")
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    return _listed(dict.fromkeys(line.removesuffix("\r") for line in lines if line), path.name)
+
+
+def _cells(n: int) -> HashedItems:
+    if not 2 <= n <= _MOST_CELLS:
+        raise ValueError(f"domain={n} must be a number of cells from 2 to {_MOST_CELLS:,}.")
+    return HashedItems(n)
+
+
+def _listed(items: Iterable[str], source: str) -> ListedItems:
+    listed = tuple(items)
+    if not listed or "" in listed:
+        raise ValueError("domain must name at least one item, and none may be empty.")
+    if len(set(listed)) < len(listed):
+        raise ValueError("domain names an item twice; give each of them once.")
+    return ListedItems(listed, source)

@@ -1,0 +1,641 @@
+"""PrivateCounts: from a table of (user, item) to counts of users that can be published.
+
+Every user contributes a 0/1 vector x of at most ``max_items`` items, ‖x‖ ≤ √max_items; one private
+round estimates the mean of these vectors, and n times the mean are counts. Which items are counted
+must not depend on the data: a public list, the cells of a public hash, or items that nobody can
+list, found by a second round that votes on their bits.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from sparse_secagg.counting import report
+from sparse_secagg.counting.contributions import (
+    Contributions,
+    Held,
+    presence,
+    presence_and_values,
+)
+from sparse_secagg.counting.domains import OPEN, Domain, HashedItems, make_domain
+from sparse_secagg.counting.names import ItemCodes, VoteRows, planned_votes
+from sparse_secagg.counting.results import (
+    Amount,
+    Count,
+    Estimates,
+    Evaluation,
+    amounts,
+    evaluate,
+    truth_of,
+    write_csv,
+)
+from sparse_secagg.counting.sizes import EDGES, chosen_limit, size_rows
+from sparse_secagg.counting.stages import (
+    Account,
+    Stage,
+    count_stage,
+    shares_of,
+    size_stage,
+    vote_stage,
+)
+from sparse_secagg.counting.tables import read_batches
+from sparse_secagg.exceptions import PrivacyWarning
+from sparse_secagg.mechanisms.randomness import (
+    PrivateRandomness,
+    Randomness,
+    SimulationRandomness,
+)
+from sparse_secagg.parameters import (
+    check_parameter,
+    default,
+    round_parameters,
+    takes_round_parameters,
+)
+from sparse_secagg.public_randomness import resolve_seed
+from sparse_secagg.round.aggregate import Aggregate
+from sparse_secagg.round.run import open_ledger
+from sparse_secagg.round.spec import RoundSpec
+from sparse_secagg.validation import check_integer, check_positive
+
+__all__ = ["PrivateCounts"]
+
+#: Parameters of a round that make sense for counts; the others follow from what is counted.
+_TAKEN = (
+    "epsilon", "delta", "n_bits", "adjacency", "min_survivors", "colluders", "compression",
+    "n_rows", "mechanism", "secagg", "prior",
+)  # fmt: skip
+_LEFT_OUT = tuple(name for name in round_parameters() if name not in _TAKEN)
+_DEFAULTS = {"delta": 1e-6, "n_bits": None, "compression": None}
+_STAGES = ("sizes", "counts", "names")
+_round_parameters = takes_round_parameters(defaults=_DEFAULTS, leave_out=_LEFT_OUT)
+
+
+class PrivateCounts(BaseEstimator):
+    """How many users hold each item, privately, from a table of users and items.
+
+    Parameters
+    ----------
+    domain : list, path, int or "open"
+        Which items are counted: a public list, or a file with one item per line; a number of hash
+        cells, to be named afterwards by any list of candidates; or "open": items that nobody can
+        list are found and spelt out by a second round.
+    max_items : int, optional
+        Items that one user may contribute; which ones is drawn at random. None: chosen from a noisy
+        histogram of how many items users hold, at 5 % of the budget.
+    n_users : int, optional
+        Public number of users; those without rows hold nothing. None: the number of users in the
+        table, which is then public.
+    max_bytes : int, default=10000
+        Longest message of a user in the round of counts, where ``compression`` is None.
+    max_weight : float, optional
+        Largest magnitude of what a user contributes to one item's sum, for ``fit(weight=...)``.
+    item_bytes : int, default=16
+        With ``domain="open"``: items up to so many bytes of UTF-8 are spelt out; longer ones are
+        reported by their cell.
+    ledger : Ledger or path, optional
+        Charged by every round of a ``fit`` before any message of it is made.
+    random_state : int, optional
+        Public randomness only: sketches and rotations.
+    simulation_seed : int, optional
+        Seeds the private randomness too: reproducible, and **not private**. For experiments.
+    diagnostics : bool, default=False
+        Keep the exact bounded counts as ``bounded_counts_``: not private, not pickled.
+    progress : callable, optional
+        Called with a line of text before each step.
+    **parameters
+        Parameters of the round, as in :class:`~sparse_secagg.RoundSpec`: ``epsilon`` (1.0),
+        ``delta`` (1e-6), ``compression``, ``n_bits``, ``n_rows``, ``mechanism``, ``secagg``,
+        ``adjacency``, ``min_survivors``, ``colluders``, ``prior``.
+
+    Attributes
+    ----------
+    counts_ : ndarray of shape (d,)
+        Unbiased estimates of the number of users, for every column of the domain.
+    std_err_ : ndarray of shape (d,)
+        Their standard errors.
+    max_items_ : int
+        The limit used.
+    n_users_ : int
+        Users in the round; public.
+    epsilon_, zcdp_epsilon_ : float
+        What all rounds cost together, by the sum of their Rényi curves.
+    bytes_per_client_ : dict
+        Bytes that a user sent in each round.
+    aggregates_ : dict
+        Result of each round, which can be saved and decoded again.
+    names_ : dict
+        With ``domain="open"``: cells that were named.
+    not_private_ : bool
+        True for simulations and for rounds without noise.
+
+    Notes
+    -----
+    Neighbouring tables differ in all rows of one user (``adjacency="zero_out"``): the user is still
+    counted in ``n_users`` and holds nothing. Counts are of users after bounding: with K items of a
+    user that holds more, each is counted with probability K over their number.
+
+    Examples
+    --------
+    >>> from sparse_secagg import PrivateCounts
+    >>> users = [u for u in range(2000) for _ in range(2)]
+    >>> items = ["bread", "milk"] * 2000
+    >>> counts = PrivateCounts(domain=["bread", "milk", "salt"], max_items=2, epsilon=4.0)
+    >>> sorted(record.item for record in counts.fit(users, items).top(3) if record.significant)
+    ['bread', 'milk']
+    """
+
+    takes_round_parameters: ClassVar[bool] = True
+
+    @_round_parameters
+    def __init__(
+        self,
+        *,
+        domain: Any = None,
+        max_items: int | None = None,
+        n_users: int | None = None,
+        max_bytes: int = 10_000,
+        max_weight: float | None = None,
+        item_bytes: int = 16,
+        ledger: Any = None,
+        random_state: Any = None,
+        simulation_seed: int | None = None,
+        diagnostics: bool = False,
+        progress: Callable[[str], None] | None = None,
+        **parameters: Any,
+    ) -> None:
+        unknown = sorted(set(parameters) - set(_TAKEN))
+        if unknown:
+            raise TypeError(f"PrivateCounts has no parameter {unknown[0]!r}.")
+        self.domain = domain
+        self.max_items = max_items
+        self.n_users = n_users
+        self.max_bytes = max_bytes
+        self.max_weight = max_weight
+        self.item_bytes = item_bytes
+        self.ledger = ledger
+        self.random_state = random_state
+        self.simulation_seed = simulation_seed
+        self.diagnostics = diagnostics
+        self.progress = progress
+        for name in _TAKEN:
+            setattr(self, name, parameters.get(name, default(name)))
+
+    # -- fitting ------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        table: Any,
+        items: Any = None,
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        weight: str | None = None,
+    ) -> Self:
+        """Count the users of each item, privately.
+
+        Parameters
+        ----------
+        table : object
+            The users, one per row, if ``items`` is given; or a pandas, polars or pyarrow table, a
+            dictionary of columns, or a path to a CSV or Parquet file.
+        items : sequence, optional
+            The items, one per row. A missing or empty item counts as none.
+        user, item : str
+            Names of the columns of a table.
+        weight : str, optional
+            Column of numbers to add up by item, for :meth:`sums`; a user's sum for an item is
+            clipped to ±``max_weight``.
+        """
+        domain, codes = self._check(weight)
+        rng = self._randomness()
+        with Contributions(domain, rng, weighted=weight is not None, codes=codes) as rows:
+            self._say("reading the table")
+            rows.read(read_batches(table, items, user=user, item=item, weight=weight))
+            run = _Run(self, domain, codes, rows, rng, weighted=weight is not None)
+            with warnings.catch_warnings():
+                # said once above, about all rounds
+                warnings.filterwarnings("ignore", ".*simulation_seed.*", PrivacyWarning)
+                fitted = run.run()
+        for name in ("names_", "sums_", "bounded_counts_", "_cells"):
+            self.__dict__.pop(name, None)
+        self.__dict__.update(fitted)
+        return self
+
+    def _check(self, weight: str | None) -> tuple[Domain, ItemCodes | None]:
+        """Raise for parameters that make no sense, before anything is read."""
+        for name in _TAKEN:
+            check_parameter(name, getattr(self, name))
+        if not isinstance(self.mechanism, str):
+            raise ValueError("mechanism must be a name: the budget is split over several rounds.")
+        for name, value in (("max_items", self.max_items), ("n_users", self.n_users)):
+            if value is not None:
+                check_integer(name, value, 1)
+        check_integer("max_bytes", self.max_bytes, 1)
+        check_integer("item_bytes", self.item_bytes, 1, 1024)
+        if weight is not None and self.max_weight is None:
+            raise ValueError(
+                f"weight={weight!r} needs max_weight, the largest magnitude that a user may "
+                "contribute to one item; choose it without looking at the data."
+            )
+        if self.max_weight is not None:
+            check_positive("max_weight", self.max_weight)
+        open_ledger(self.ledger, self.delta)
+        domain = make_domain(self.domain)
+        is_open = isinstance(self.domain, str) and self.domain == OPEN
+        return domain, ItemCodes(self.item_bytes) if is_open else None
+
+    def _randomness(self) -> Randomness:
+        if self.simulation_seed is None:
+            return PrivateRandomness()
+        warnings.warn(
+            f"simulation_seed={self.simulation_seed} makes all private randomness predictable: the "
+            "result is not private. Leave it out for real data.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        return SimulationRandomness(self.simulation_seed)
+
+    def _say(self, text: str) -> None:
+        if self.progress is not None:
+            self.progress(text)
+
+    def specs(self, n_users: int, *, max_items: int | None = None, cells: int = 64) -> list[Stage]:
+        """Return the rounds that parties would run, in order, each with the length of a vector.
+
+        Parameters
+        ----------
+        n_users : int
+            Users that take part.
+        max_items : int, optional
+            Items per user, where ``max_items`` of the estimator is None: what the first round led
+            to. Without it the round of counts is planned for one item.
+        cells : int
+            Cells to be named, for open domains.
+        """
+        domain, codes = self._check(None)
+        account, base = Account(self.epsilon, self.delta), self._base()
+        shares = shares_of(self.max_items is not None, codes is not None)
+        z = {name: account.multiplier(share, self.adjacency) for name, share in shares.items()}
+        limit = min(self.max_items or max_items or 1, domain.size)
+        stages = [size_stage(base, z["sizes"], len(EDGES))] if "sizes" in z else []
+        stages.append(
+            count_stage(
+                base, z["counts"], domain.size, n_users, math.sqrt(limit), self.max_bytes, True
+            )
+        )
+        if codes is not None:
+            stages.append(vote_stage(base, z["names"], n_users, 2, codes.n_bits, cells))
+        if len(stages) == 1:
+            stages = [account.last(stages[0], n_users)]
+        return stages
+
+    def vector(self, items: Sequence[Any], *, max_items: int | None = None) -> NDArray[np.float64]:
+        """Return the vector that a user with these items contributes to the round of counts.
+
+        For parties that run the round themselves: the choice among more than ``max_items`` is the
+        user's own, drawn here.
+        """
+        domain, _ = self._check(None)
+        limit = self.max_items or max_items
+        if limit is None:
+            raise ValueError("max_items=None: give the limit that the round of sizes led to.")
+        columns = np.unique(domain.columns([str(item) for item in items]))
+        columns = columns[columns >= 0]
+        held = Held(np.array([0, len(columns)]), columns).limited(limit, self._randomness())
+        return np.asarray(presence(held, 1, domain.size).toarray()[0])
+
+    def _base(self) -> RoundSpec:
+        return RoundSpec(
+            **{name: getattr(self, name) for name in _TAKEN if name != "n_bits"}
+        ).replace(n_bits=self.n_bits)
+
+    # -- results: free of charge --------------------------------------------------------------
+
+    def top(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> list[Count]:
+        """Return the k largest counts, in decreasing order, with intervals adjusted for that.
+
+        Parameters
+        ----------
+        k : int
+            How many.
+        candidates : sequence, optional
+            Names for the cells of a hashed domain; those that share a cell are named together.
+        """
+        check_is_fitted(self)
+        columns = self._estimates.largest(check_integer("k", k, 1))
+        return self._estimates.records(columns, self._names(columns, candidates), selected=True)
+
+    def estimate(self, items: Sequence[Any]) -> list[Count]:
+        """Return the counts of items that were named without looking at the results.
+
+        Items without a column in the domain are left out.
+        """
+        check_is_fitted(self)
+        names = [str(item) for item in items]
+        columns = self.domain_.columns(names)
+        inside = columns >= 0
+        kept = [name for name, has in zip(names, inside) if has]
+        return self._estimates.records(columns[inside], kept, selected=False)
+
+    def discoveries(self, *, candidates: Sequence[Any] | None = None) -> list[Count]:
+        """Return all items that somebody holds, at most 5 % of them wrongly in expectation."""
+        check_is_fitted(self)
+        columns = self._estimates.discoveries()
+        columns = columns[np.argsort(-self.counts_[columns], kind="stable")]
+        return self._estimates.records(columns, self._names(columns, candidates), selected=True)
+
+    def sums(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> list[Amount]:
+        """Return the k largest sums of weights, and means per user; needs ``fit(weight=...)``."""
+        check_is_fitted(self)
+        if not hasattr(self, "sums_"):
+            raise ValueError("sums need a column of numbers: fit(..., weight='column').")
+        columns = self.sums_.largest(check_integer("k", k, 1))
+        return amounts(self._estimates, self.sums_, columns, self._names(columns, candidates))
+
+    def total(self, k: int = 100) -> dict[str, Count]:
+        """Return the number of (user, item) pairs, and of those outside the k largest counts."""
+        check_is_fitted(self)
+        every = self._estimates.total()
+        listed = self._estimates.largest(k)
+        rest = np.setdiff1d(np.arange(len(self.counts_)), listed)
+        parts = {"total": every}
+        if len(rest):
+            others = Estimates(self.counts_[rest], self.std_err_[rest], None, self.n_users_)
+            parts["everything else"] = others.total()
+        return {
+            name: Count(name, max(value, 0.0), max(low, 0.0), max(high, 0.0), low > 0)
+            for name, (value, low, high) in parts.items()
+        }
+
+    def evaluate(self, truth: Any, k: int = 100) -> Evaluation:
+        """Compare with the true counts, before bounding. **Not private**: for experiments.
+
+        Parameters
+        ----------
+        truth : mapping or pandas Series
+            True number of users of each item.
+        k : int
+            How many of the most common items are compared.
+        """
+        check_is_fitted(self)
+        names, exact = truth_of(truth)
+        return evaluate(self._estimates, self.domain_.columns(names), exact, k)
+
+    def to_frame(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> Any:
+        """Return :meth:`top` as a pandas table."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError("to_frame needs pandas: pip install pandas; or use top.") from None
+        names = [item.name for item in fields(Count)]
+        return pd.DataFrame(self.top(k, candidates=candidates), columns=names)
+
+    def to_csv(
+        self,
+        path: str | os.PathLike[str],
+        k: int = 100,
+        *,
+        candidates: Sequence[Any] | None = None,
+    ) -> None:
+        """Write :meth:`top` to a CSV file."""
+        write_csv(path, self.top(k, candidates=candidates), [item.name for item in fields(Count)])
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        k: int = 100,
+        *,
+        candidates: Sequence[Any] | None = None,
+        title: str = "Private counts",
+        command: str | None = None,
+    ) -> Path:
+        """Write a page with picture, table, privacy statement and cost; return its path."""
+        records = self.top(k, candidates=candidates)
+        facts = {
+            "users": f"{self.n_users_:,}",
+            "domain": self.domain_.description,
+            "items per user, at most": f"{self.max_items_:,}",
+            **{
+                f"bytes per user, round of {s}": f"{b:,}" for s, b in self.bytes_per_client_.items()
+            },
+            "standard error of a count": f"{float(np.median(self.std_err_)):,.1f}",
+            **{
+                f"pairs of user and item, {name}": f"{c.count:,.0f} ({c.low:,.0f} – {c.high:,.0f})"
+                for name, c in self.total(k).items()
+            },
+        }
+        return report.write_report(
+            path,
+            records,
+            title=title,
+            statement=self.statement(),
+            caption=f"{len(records)} largest counts, n = {self.n_users_:,}, "
+            f"ε = {self.epsilon_:.3g}, δ = {self.delta:.3g}, {self.domain_.description}",
+            facts=facts,
+            command=command or repr(self),
+            not_private=self.not_private_,
+        )
+
+    def summary(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> dict[str, Any]:
+        """Return everything that is released, as JSON values."""
+        return {
+            "epsilon": self.epsilon_,
+            "delta": self.delta,
+            "statement": self.statement(),
+            "not_private": self.not_private_,
+            "n_users": self.n_users_,
+            "domain": self.domain_.description,
+            "max_items": self.max_items_,
+            "bytes_per_client": self.bytes_per_client_,
+            "standard_error": float(np.median(self.std_err_)),
+            "counts": [asdict(record) for record in self.top(k, candidates=candidates)],
+            "totals": [asdict(record) for record in self.total(k).values()],
+        }
+
+    def statement(self) -> str:
+        """Return the promise of privacy in words."""
+        check_is_fitted(self)
+        observer = self.aggregates_["counts"].privacy.describe_observer()
+        return (
+            f"All results on this page together are ({self.epsilon_:.4g}, {self.delta:.3g})-"
+            f"differentially private against {observer}: they would be about as likely if any one "
+            f"user's rows were replaced by nothing. Public are the number of users and the domain. "
+            f"Counts are of users after bounding: each user contributes at most {self.max_items_} "
+            "items, drawn at random where it holds more."
+        )
+
+    @property
+    def _estimates(self) -> Estimates:
+        m = self.aggregates_["counts"].operator.shape[0]
+        sketched = m < self.aggregates_["counts"].operator.shape[1]
+        return Estimates(self.counts_, self.std_err_, m if sketched else None, self.n_users_)
+
+    def _names(self, columns: NDArray[np.int64], candidates: Sequence[Any] | None) -> list[str]:
+        known = {} if candidates is None else self._named_cells(candidates)
+        named = getattr(self, "names_", {})
+        plain = self.domain_.names(columns.tolist())
+        return [
+            " or ".join(known.get(column, ())) or named.get(column) or name
+            for column, name in zip(columns.tolist(), plain)
+        ]
+
+    def _named_cells(self, candidates: Sequence[Any]) -> dict[int, list[str]]:
+        if not isinstance(self.domain_, HashedItems):
+            raise ValueError("candidates name the cells of a hashed domain; this one has names.")
+        names = list(dict.fromkeys(str(item) for item in candidates))
+        known: dict[int, list[str]] = {}
+        for column, name in zip(self.domain_.columns(names).tolist(), names):
+            known.setdefault(column, []).append(name)
+        return known
+
+    def __getstate__(self) -> Any:
+        state = dict(super().__getstate__())
+        state.pop("bounded_counts_", None)  # it depends on the users' data
+        return state
+
+
+class _Run:
+    """One fit: its rounds in order, and what they give."""
+
+    def __init__(
+        self,
+        counts: PrivateCounts,
+        domain: Domain,
+        codes: ItemCodes | None,
+        rows: Contributions,
+        rng: Randomness,
+        *,
+        weighted: bool,
+    ) -> None:
+        self.counts, self.domain, self.codes = counts, domain, codes
+        self.rows, self.rng, self.weighted = rows, rng, weighted
+        self.sizes = rows.sizes()
+        self.n = self._n_users()
+        self.account = Account(counts.epsilon, counts.delta)
+        shares = shares_of(counts.max_items is not None, codes is not None)
+        self.z = {
+            name: self.account.multiplier(share, counts.adjacency) for name, share in shares.items()
+        }
+        self.last = next(reversed(shares))
+        self.base = counts._base()
+        self.seed = resolve_seed(counts.random_state)
+        self.ledger = open_ledger(counts.ledger, counts.delta)
+        self.aggregates: dict[str, Aggregate] = {}
+
+    def _n_users(self) -> int:
+        n = len(self.sizes)
+        if n == 0:
+            raise ValueError("the table has no rows; there is nobody to count.")
+        given = self.counts.n_users
+        if given is not None and n > given:
+            raise ValueError(
+                f"n_users={given}, but the table has more users; give a public number that is "
+                "large enough for every table that could have come."
+            )
+        n = n if given is None else given
+        if n < 2:
+            raise ValueError("one user cannot hide among others; count a table of several users.")
+        return n
+
+    def run(self) -> dict[str, Any]:
+        """Run all rounds and return the fitted attributes."""
+        limit = min(self.counts.max_items or self._chosen_limit(), self.domain.size)
+        fitted = self._count(limit)
+        if self.codes is not None:
+            estimates = Estimates(
+                fitted["counts_"], fitted["std_err_"], self._aggregate_length(), self.n
+            )
+            fitted["names_"] = self._name(estimates, self.codes)
+        rounds = self.aggregates.items()
+        return {
+            **fitted,
+            "domain_": self.domain,
+            "n_users_": self.n,
+            "max_items_": limit,
+            "aggregates_": dict(self.aggregates),
+            "epsilon_": self.account.total(),
+            "zcdp_epsilon_": self.account.zcdp_total(),
+            "bytes_per_client_": {name: found.bytes_per_client for name, found in rounds},
+            "not_private_": any(found.not_private for _, found in rounds),
+        }
+
+    def _aggregate_length(self) -> int | None:
+        m, d = self.aggregates["counts"].operator.shape
+        return m if m < d else None
+
+    def _run(self, stage: Stage, X: Any) -> Aggregate:
+        if stage.name == self.last:
+            stage = self.account.last(stage, self.n)
+        self.counts._say(f"round of {stage.name}: {self.n:,} users, vectors of {stage.dim:,}")
+        number = _STAGES.index(stage.name)
+        simulated = self.counts.simulation_seed
+        aggregate = stage.spec.run(
+            X,
+            ledger=self.ledger,
+            random_state=(self.seed + number) % 2**32,
+            # rounds of one simulation must not share their noise
+            simulation_seed=None if simulated is None else (simulated << 2) + number + 1,
+        )
+        self.account.add(aggregate.privacy)
+        self.aggregates[stage.name] = aggregate
+        return aggregate
+
+    def _chosen_limit(self) -> int:
+        found = self._run(
+            size_stage(self.base, self.z["sizes"], len(EDGES)), size_rows(self.sizes, self.n)
+        )
+        return chosen_limit(found.sketch * self.n, found.noise_std * self.n)
+
+    def _count(self, limit: int) -> dict[str, Any]:
+        held = self.rows.limited(limit, self.rng)
+        d, largest = self.domain.size, self.counts.max_weight
+        if self.weighted:
+            assert largest is not None
+            X, norm = presence_and_values(held, self.n, d, largest), math.sqrt(2 * limit)
+        else:
+            X, norm = presence(held, self.n, d), math.sqrt(limit)
+        stage = count_stage(
+            self.base, self.z["counts"], X.shape[1], self.n, norm, self.counts.max_bytes,
+            not self.weighted,
+        )  # fmt: skip
+        found = self._run(stage, X)
+        self.counts._say("decoding")
+        solver = found.unbiased
+        values = self.n * solver.coef_
+        std_err = self.n * np.broadcast_to(solver.std_err_, values.shape).astype(np.float64)
+        fitted: dict[str, Any] = {"counts_": values[:d], "std_err_": std_err[:d]}
+        if self.weighted and largest is not None:
+            m = self._aggregate_length()
+            fitted["sums_"] = Estimates(largest * values[d:], largest * std_err[d:], m, self.n)
+        if self.counts.diagnostics:
+            fitted["bounded_counts_"] = np.bincount(held.columns, minlength=d)
+        return fitted
+
+    def _name(self, estimates: Estimates, codes: ItemCodes) -> dict[int, str]:
+        heavy = estimates.discoveries()
+        heavy = heavy[np.argsort(-estimates.values[heavy], kind="stable")]
+        if not len(heavy):
+            return {}
+        cells, votes = planned_votes(estimates.values[heavy], self.n, self.z["names"], codes.n_bits)
+        heavy = heavy[:cells]
+        held = self.rows.within(heavy, votes, self.rng)
+        stage = vote_stage(self.base, self.z["names"], self.n, votes, codes.n_bits, cells)
+        found = self._run(stage, VoteRows(held, self.n, cells))
+        self.counts._say("spelling names")
+        spelt = found.sketch.reshape(cells, codes.n_bits)
+        names = {
+            int(cell): codes.decode(votes_of, int(cell), self.domain)
+            for cell, votes_of in zip(heavy, spelt)
+        }
+        return {cell: name for cell, name in names.items() if name is not None}

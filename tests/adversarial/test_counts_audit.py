@@ -1,0 +1,107 @@
+"""An audit of private counts: two tables that differ in one user, told apart by nothing released.
+
+A fixed list of statistics of every output file is turned into events. For each event the rates in
+both worlds must be consistent with P ≤ e^ε·P' + δ, at a false-alarm rate of 1e-6 over all of them
+(Clopper–Pearson bounds, Bonferroni).
+"""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sparse_secagg import PrivateCounts
+
+EPSILON, DELTA, N_USERS = 1.0, 1e-6, 24
+PUBLIC = ["a", "b", "c", "[/]", "unique one"]
+FALSE_ALARMS = 1e-6
+
+
+def tables():
+    """Return the table with one user, who has the most items and unique ones, and without."""
+    others = [(user, "abc"[user % 3]) for user in range(N_USERS - 1)]
+    victim = [("victim", item) for item in [*PUBLIC, *[f"more {k}" for k in range(40)]]]
+    return others + victim, others
+
+
+def released(table, folder, domain=None):
+    """Return the statistics of all files that a run writes."""
+    items = [item for _, item in table]
+    counts = PrivateCounts(
+        domain=sorted(set(items)) if domain == "observed" else PUBLIC,
+        epsilon=EPSILON,
+        delta=DELTA,
+        n_users=N_USERS,
+    ).fit([str(user) for user, _ in table], items)
+    counts.to_csv(folder / "counts.csv")
+    (folder / "counts.json").write_text(json.dumps(counts.summary()))
+    found = {
+        "csv bytes": (folder / "counts.csv").stat().st_size,
+        "json bytes": (folder / "counts.json").stat().st_size,
+        "rows": len(counts.top()),
+        "limit": counts.max_items_,
+        "message": sum(counts.bytes_per_client_.values()),
+        "standard error": float(counts.std_err_[0]),
+        "total": counts.total()["total"].count,
+    }
+    for place, record in enumerate(counts.top()):
+        found[f"listed {record.item}"] = 1.0
+        found[f"place of {record.item}"] = place
+        found[f"count of {record.item}"] = record.count
+        found[f"low of {record.item}"] = record.low
+        found[f"high of {record.item}"] = record.high
+        found[f"significant {record.item}"] = float(record.significant)
+    return found
+
+
+def events(runs, names, thresholds):
+    """Return an array (runs, events): statistic above its threshold, or absent."""
+    values = np.array([[run.get(name, -np.inf) for name in names] for run in runs])
+    return np.concatenate([values > threshold for threshold in thresholds], axis=1)
+
+
+def violations(worlds, pilot):
+    """Return how many events are more telling than (ε, δ) allows."""
+    names = sorted({name for world in [*worlds, pilot] for run in world for name in run})
+    values = np.array([[run.get(name, -1.0) for name in names] for run in pilot])
+    thresholds = np.quantile(values, [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99], axis=0)
+    thresholds = np.concatenate([thresholds - 1e-9, np.full((1, len(names)), -0.5)])
+    counts = [events(world, names, thresholds).sum(axis=0) for world in worlds]
+    n = [len(world) for world in worlds]
+    level = FALSE_ALARMS / (4 * 2 * len(counts[0]))
+    found = 0
+    for first, second in ((0, 1), (1, 0)):
+        for above in (True, False):
+            k = counts[first] if above else n[first] - counts[first]
+            other = counts[second] if above else n[second] - counts[second]
+            least = np.where(k > 0, stats.beta.ppf(level, k, n[first] - k + 1), 0.0)
+            most = np.where(
+                other < n[second], stats.beta.isf(level, other + 1, n[second] - other), 1.0
+            )
+            found += int(np.sum(least > math.exp(EPSILON) * most + DELTA))
+    return found
+
+
+def audit(runs, folder, domain=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        worlds = [[released(table, folder, domain) for _ in range(runs)] for table in tables()]
+        pilot = [released(tables()[0], folder, domain) for _ in range(20)]
+        pilot += [released(tables()[1], folder, domain) for _ in range(20)]
+    return violations(worlds, pilot)
+
+
+def test_one_user_cannot_be_told_from_what_is_released(tmp_path):
+    assert audit(120, tmp_path) == 0
+
+
+def test_the_audit_sees_a_domain_that_is_taken_from_the_data(tmp_path):
+    assert audit(120, tmp_path, "observed") > 0
+
+
+@pytest.mark.slow
+def test_one_user_cannot_be_told_from_what_is_released_in_many_runs(tmp_path):
+    assert audit(2000, tmp_path) == 0

@@ -1,0 +1,70 @@
+"""The command that counts."""
+
+import csv
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.cli import app
+
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def table(tmp_path):
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["who", "what", "much"])
+        for user in range(900):
+            writer.writerow([user, "[/]", 2.0])
+            writer.writerow([user, "tea\nleaf" if user % 2 else "coffee", 1.0])
+    (tmp_path / "items.txt").write_text("[/]\ncoffee\nmilk\n")
+    (tmp_path / "scores.csv").write_text("coffee,3\n[/],2\n")
+    return tmp_path
+
+
+def command(folder, *more):
+    return ["count", str(folder / "t.csv"), "--user", "who", "--item", "what", *more]
+
+
+@pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+def test_counts_as_text_json_and_files(table):
+    options = ["--domain", str(table / "items.txt"), "--epsilon", "6", "--simulation-seed", "1"]
+    text = run(app, command(table, *options, "--max-items", "2"))
+    assert text.exit_code == 0, text.output
+    assert "[/]" in text.output
+    assert "NOT PRIVATE" in text.output
+    done = run(app, command(table, *options, "--json", "--output", str(table / "out")))
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [c["item"] for c in found["counts"] if c["significant"]] == ["[/]", "coffee"]
+    assert found["epsilon"] <= 6
+    assert {p.name for p in (table / "out").iterdir()} == {
+        "counts.csv", "counts.json", "report.html",
+    }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+def test_sums_and_priors(table):
+    options = ["--domain", "2**8", "--epsilon", "6", "--simulation-seed", "1", "--weight", "much"]
+    options += ["--max-weight", "2", "--max-items", "2", "--candidates", str(table / "items.txt")]
+    done = run(app, command(table, *options, "--prior", f"scores:{table / 'scores.csv'}"))
+    assert done.exit_code == 0, done.output
+    assert "mean" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "domain=None"),
+        (["--domain", "2**10", "--epsilon", "-1"], "epsilon"),
+        (["--domain", "2**10", "--prior", "nothing"], "scores:FILE"),
+        (["--domain", "2**10", "--weight", "much"], "max_weight"),
+        (["--domain", "2**10", "--weight", "none", "--max-weight", "1"], "no column"),
+    ],
+)
+def test_mistakes_are_named(table, options, message):
+    done = run(app, command(table, *options))
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.replace("│", " ").split())

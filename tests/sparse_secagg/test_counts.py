@@ -1,0 +1,470 @@
+"""Private counts: what a table gives, what it costs, and what must not depend on the data."""
+
+import csv
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+
+from sparse_secagg import PrivacyWarning, PrivateCounts
+from sparse_secagg.accounting import Ledger, rdp_to_dp
+from sparse_secagg.counting.contributions import Contributions, presence
+from sparse_secagg.counting.domains import HashedItems, ListedItems, make_domain
+from sparse_secagg.counting.names import ItemCodes
+from sparse_secagg.counting.sizes import EDGES, chosen_limit, size_rows
+from sparse_secagg.counting.tables import read_batches
+from sparse_secagg.mechanisms.randomness import PrivateRandomness, SimulationRandomness
+from sparse_secagg.privacy.curves import DEFAULT_ORDERS
+
+pytestmark = pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+
+
+def zipf_table(n, d, draws, seed=0):
+    rng = np.random.default_rng(seed)
+    p = 1 / np.arange(1, d + 1)
+    items = rng.choice(d, size=(n, draws), p=p / p.sum())
+    return np.repeat(np.arange(n), draws), np.array([f"i{k}" for k in items.ravel()])
+
+
+def exact_counts(users, items):
+    return pd.DataFrame({"u": users, "i": items}).drop_duplicates().groupby("i").size()
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+def test_counts_are_of_users_not_rows_and_intervals_hold_them():
+    users = [u for u in range(1000) for _ in range(3)]
+    items = ["a", "a", "b"] * 600 + ["a", "a", "c"] * 400
+    counts = PrivateCounts(domain=["a", "b", "c", "d"], max_items=2, epsilon=5.0, simulation_seed=1)
+    found = {r.item: r for r in counts.fit(users, items).top(4)}
+    truth = {"a": 1000, "b": 600, "c": 400, "d": 0}
+    for item, exact in truth.items():
+        # six standard errors: missed once in 10^9
+        assert abs(counts.counts_["abcd".index(item)] - exact) < 6 * counts.std_err_[0]
+        assert found[item].low <= found[item].count <= found[item].high
+        assert found[item].significant == (exact > 0)
+    assert [r.item for r in counts.top(3)] == ["a", "b", "c"]
+
+
+def test_counts_of_a_short_list_are_unbiased():
+    users, items = np.arange(3000), ["a"] * 2000 + ["b"] * 1000
+    errors = []
+    for seed in range(60):
+        counts = PrivateCounts(domain=["a", "b", "c"], max_items=1, simulation_seed=seed)
+        counts.fit(users, items)
+        errors.append((counts.counts_ - [2000, 1000, 0]) / counts.std_err_)
+    # five deviations of the mean: one in 10^6
+    assert (np.abs(np.mean(errors, axis=0)) * np.sqrt(60) < 5).all()
+
+
+def test_scattered_rows_of_a_user_are_one_contribution():
+    users = [u for _ in range(4) for u in range(500)]
+    items = ["a"] * 500 + ["b"] * 500 + ["a"] * 500 + ["c"] * 500
+    with Contributions(ListedItems(("a", "b", "c")), PrivateRandomness()) as rows:
+        rows.read(read_batches(users, items, rows=137))
+        X = presence(rows.limited(3, PrivateRandomness()), 500, 3)
+        assert X.shape == (500, 3)
+        assert X.sum(axis=0).tolist() == [500, 500, 500]
+        limited = presence(rows.limited(1, SimulationRandomness(0)), 500, 3)
+    assert (limited.sum(axis=1) == 1).all()
+    # each of three items is the one kept with probability 1/3: six deviations of 10.5
+    assert (np.abs(limited.sum(axis=0) - 500 / 3) < 63).all()
+
+
+def test_no_vector_is_longer_than_its_clip_and_clipping_never_acts():
+    users, items = zipf_table(300, 50, 30)
+    counts = PrivateCounts(domain=[f"i{k}" for k in range(50)], max_items=4, simulation_seed=0)
+    counts.fit(users, items)
+    config = counts.aggregates_["counts"].config
+    assert config.clip_norm == pytest.approx(2.0)
+    assert counts.max_items_ == 4
+
+
+def test_sketched_counts_cover_and_find():
+    users, items = zipf_table(4000, 3000, 10)
+    counts = PrivateCounts(
+        domain=2**14, epsilon=4.0, max_bytes=4000, diagnostics=True, simulation_seed=3,
+        random_state=3,
+    ).fit(users, items)  # fmt: skip
+    assert counts.bytes_per_client_["counts"] <= 4000
+    assert counts.epsilon_ <= 4.0
+    truth = counts.bounded_counts_
+    covered = np.mean(np.abs(counts.counts_ - truth) <= 1.959964 * counts.std_err_)
+    assert 0.93 < covered < 0.97
+    evaluation = counts.evaluate(exact_counts(users, items), k=20)
+    assert evaluation.recall >= 0.9
+    assert evaluation.not_private
+    total = counts.total()["total"]
+    half = (total.high - total.low) / 2
+    assert abs(total.count - truth.sum()) < 3 * half
+
+
+def test_candidates_name_cells_afterwards_for_free():
+    users, items = [f"u{k}" for k in range(900)], ["tea"] * 900
+    ledger = Ledger(1e-6)
+    counts = PrivateCounts(domain=2**10, max_items=1, epsilon=4.0, ledger=ledger).fit(users, items)
+    spent = ledger.epsilon_server
+    assert counts.top(1)[0].item.startswith("cell ")
+    assert counts.top(1, candidates=["tea", "coffee"])[0].item == "tea"
+    assert counts.estimate(["tea"])[0].count > 700
+    assert ledger.epsilon_server == spent
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def test_epsilon_is_that_of_the_sum_of_the_curves_and_never_above_the_promise():
+    users, items = zipf_table(400, 40, 5)
+    ledger = Ledger(1e-6)
+    counts = PrivateCounts(domain=[f"i{k}" for k in range(40)], epsilon=1.5, ledger=ledger)
+    counts.fit(users, items)
+    assert set(counts.aggregates_) == {"sizes", "counts"}
+    rdp = sum(a.privacy.rdp(DEFAULT_ORDERS) for a in counts.aggregates_.values())
+    assert counts.epsilon_ == pytest.approx(rdp_to_dp(DEFAULT_ORDERS, rdp, 1e-6))
+    assert ledger.epsilon_server == pytest.approx(counts.epsilon_)
+    assert 1.49 < counts.epsilon_ <= 1.5
+    singles = [a.privacy.epsilon() for a in counts.aggregates_.values()]
+    assert max(singles) < counts.epsilon_ < sum(singles)
+
+
+@pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("max_items", [3, None])
+def test_the_promise_holds_for_both_adjacencies(adjacency, max_items):
+    users, items = zipf_table(200, 20, 5)
+    counts = PrivateCounts(
+        domain=[f"i{k}" for k in range(20)], max_items=max_items, adjacency=adjacency
+    ).fit(users, items)
+    assert counts.epsilon_ <= 1.0
+    assert counts.epsilon_ > 0.98
+    for aggregate in counts.aggregates_.values():
+        assert aggregate.privacy.adjacency == adjacency
+
+
+def test_every_fit_is_charged():
+    ledger = Ledger(1e-6)
+    counts = PrivateCounts(domain=["a", "b"], max_items=1, ledger=ledger)
+    counts.fit([1, 2, 3], ["a", "b", "a"])
+    once = ledger.epsilon_server
+    counts.fit([1, 2, 3], ["a", "b", "a"])
+    assert ledger.epsilon_server > once
+    assert ledger.rounds == 2
+
+
+def test_a_seeded_run_is_labelled_and_reproducible():
+    users, items = zipf_table(100, 10, 3)
+    domain = [f"i{k}" for k in range(10)]
+    seeded = PrivateCounts(domain=domain, simulation_seed=5, random_state=1)
+    with pytest.warns(PrivacyWarning, match="not private") as caught:
+        first = seeded.fit(users, items).counts_
+    assert len([w for w in caught if "simulation_seed" in str(w.message)]) == 1
+    assert seeded.not_private_
+    assert (clone(seeded).fit(users, items).counts_ == first).all()
+    real = PrivateCounts(domain=domain, random_state=1).fit(users, items)
+    assert not real.not_private_
+    assert (
+        real.counts_ != PrivateCounts(domain=domain, random_state=1).fit(users, items).counts_
+    ).any()
+
+
+def test_rounds_of_one_simulation_do_not_share_their_noise():
+    users, items = zipf_table(300, 40, 5)
+    counts = PrivateCounts(domain=[f"i{k}" for k in range(len(EDGES))], simulation_seed=5)
+    counts.fit(users, items)
+    sizes, found = counts.aggregates_["sizes"], counts.aggregates_["counts"]
+    truth = size_rows(np.full(300, 5), 300).mean(axis=0)
+    noise = [(sizes.sketch - truth)[20:], found.sketch[20:]]
+    assert abs(np.corrcoef(*noise)[0, 1]) < 0.9
+
+
+# --- nothing depends on the data for free ---------------------------------------------------------
+
+
+def test_without_a_domain_the_three_choices_are_named():
+    with pytest.raises(ValueError, match=r"list.*2\*\*20.*'open'"):
+        PrivateCounts().fit([1, 2], ["a", "b"])
+
+
+def test_the_released_items_are_those_of_the_domain_whatever_the_data():
+    domain = ["a", "b", "c"]
+    for items in (["a", "secret"], ["b", "b"]):
+        counts = PrivateCounts(domain=domain, max_items=1).fit([1, 2], items)
+        assert {r.item for r in counts.top(10)} == set(domain)
+        assert [r.item for r in counts.estimate(["secret", "a"])] == ["a"]
+
+
+def test_a_public_number_of_users_hides_who_is_in_the_table():
+    domain = ["a", "b"]
+    with_one = PrivateCounts(domain=domain, max_items=1, n_users=50).fit(range(30), ["a"] * 30)
+    without = PrivateCounts(domain=domain, max_items=1, n_users=50).fit(range(29), ["a"] * 29)
+    assert with_one.n_users_ == without.n_users_ == 50
+    assert with_one.epsilon_ == without.epsilon_
+    assert (with_one.std_err_ == without.std_err_).all()
+    with pytest.raises(ValueError, match="n_users=10"):
+        PrivateCounts(domain=domain, n_users=10).fit(range(30), ["a"] * 30)
+
+
+def test_users_without_items_of_the_domain_take_part_with_nothing():
+    counts = PrivateCounts(domain=["a"], max_items=1, epsilon=8.0, simulation_seed=0)
+    counts.fit(range(1000), ["a"] * 500 + [None] * 250 + ["other"] * 250)
+    assert counts.n_users_ == 1000
+    assert abs(counts.counts_[0] - 500) < 6 * counts.std_err_[0]
+
+
+# --- the private limit ----------------------------------------------------------------------------
+
+
+def test_the_limit_follows_what_users_hold():
+    for size in (1, 4, 19, 200):
+        histogram = np.asarray(size_rows(np.full(5000, size), 5000).sum(axis=0)).ravel()
+        noisy = histogram + np.random.default_rng(size).normal(0, 20, len(EDGES))
+        assert size <= chosen_limit(noisy, 20.0) <= 1.4 * size + 1
+
+
+def test_the_limit_is_defined_where_noise_drowns_everything():
+    assert chosen_limit(np.zeros(len(EDGES)), 20.0) in EDGES
+
+
+def test_a_user_is_in_one_bin_at_most():
+    sizes = np.array([0, 1, 5, 10**6])
+    rows = size_rows(sizes, 6)
+    assert rows.sum(axis=1).tolist() == [0, 1, 1, 1, 0, 0]
+
+
+def test_choice_of_the_limit_needs_a_charge():
+    users, items = zipf_table(200, 20, 5)
+    counts = PrivateCounts(domain=[f"i{k}" for k in range(20)]).fit(users, items)
+    assert counts.aggregates_["sizes"].privacy.epsilon() > 0.1
+
+
+# --- open domains ---------------------------------------------------------------------------------
+
+
+def test_items_that_nobody_listed_are_spelt_out():
+    users = [u for u in range(4000) for _ in range(2)]
+    items = ["grüße ☕", "héllo [/]"] * 3000 + ["a name that is too long", "héllo [/]"] * 1000
+    counts = PrivateCounts(domain="open", max_items=2, epsilon=8.0, simulation_seed=1)
+    counts.fit(users, items)
+    names = [r.item for r in counts.top(3)]
+    assert names[:2] == ["héllo [/]", "grüße ☕"]
+    assert names[2] == f"cell {counts.domain_.columns(['a name that is too long'])[0]}"
+    assert counts.epsilon_ <= 8.0
+    assert set(counts.bytes_per_client_) == {"counts", "names"}
+
+
+def test_codes_hold_what_they_can_and_correct_doubtful_bits():
+    codes, cells = ItemCodes(16), HashedItems(2**20)
+    assert not codes.encode(["", "seventeen bytes!!", "nul\0", "\ud800"]).any()
+    votes = 2.0 * np.unpackbits(codes.encode(["sixteen bytes !!"])[0]) - 1
+    cell = int(cells.columns(["sixteen bytes !!"])[0])
+    wrong = votes.copy()
+    wrong[[3, 40, 130]] *= -0.05
+    assert codes.decode(votes, cell, cells) == "sixteen bytes !!"
+    assert codes.decode(wrong, cell, cells) == "sixteen bytes !!"
+    assert codes.decode(votes, cell + 1, cells) is None
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # 2¹² trials against 36 bits: one in 10^6 passes
+        assert codes.decode(rng.standard_normal(codes.n_bits), cell, cells) is None
+
+
+# --- sums and means -------------------------------------------------------------------------------
+
+
+def test_sums_and_means_of_clipped_numbers():
+    n = 3000
+    table = {
+        "u": np.arange(n),
+        "i": ["a"] * 2000 + ["b"] * 1000,
+        "w": [2.0] * 2000 + [-50.0] * 1000,
+    }
+    counts = PrivateCounts(
+        domain=["a", "b", "c"], max_items=1, max_weight=4.0, epsilon=8.0, simulation_seed=0
+    ).fit(table, user="u", item="i", weight="w")
+    found = {r.item: r for r in counts.sums(3)}
+    assert abs(found["a"].sum - 4000) < 6 * counts.sums_.std_err[0]
+    assert abs(found["b"].sum + 4000) < 6 * counts.sums_.std_err[1]  # clipped at -4 each
+    assert found["a"].sum_low < found["a"].sum < found["a"].sum_high
+    assert found["a"].mean == pytest.approx(2.0, abs=0.1)
+    assert np.isnan(found["c"].mean)
+    assert counts.aggregates_["counts"].config.clip_norm == pytest.approx(np.sqrt(2))
+    with pytest.raises(ValueError, match="max_weight"):
+        PrivateCounts(domain=["a"]).fit(table, user="u", item="i", weight="w")
+    with pytest.raises(ValueError, match="weight"):
+        PrivateCounts(domain=["a"], max_items=1).fit([1, 2], ["a", "a"]).sums()
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def columns():
+    return {"user": ["u1", "u2", "u1", "u3"], "item": ["a", "b", "c", None], "w": [1.0, 2, 3, 4]}
+
+
+def contributions_of(table, **names):
+    domain = ListedItems(("a", "b", "c"))
+    with Contributions(domain, SimulationRandomness(0)) as rows:
+        rows.read(read_batches(table, user="user", item="item", **names))
+        X = presence(rows.limited(3, SimulationRandomness(0)), 3, 3)
+        return sorted(map(tuple, X.toarray().astype(int).tolist()))
+
+
+def test_every_kind_of_table_says_the_same(columns, tmp_path):
+    frame = pd.DataFrame(columns)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    arrow = pa.table(columns)
+    tables = [
+        columns, frame, pl.DataFrame(columns), arrow, arrow.to_reader(), tmp_path / "t.csv",
+        str(tmp_path / "t.parquet"),
+    ]  # fmt: skip
+    for table in tables:
+        assert contributions_of(table) == [(0, 0, 0), (0, 1, 0), (1, 0, 1)]
+
+
+def test_users_may_be_numbers_of_any_kind():
+    for users in ([1, 2, 3], np.array([1, 2, 3], np.uint16), pd.Series([1.0, 2.0, 3.0])):
+        counts = PrivateCounts(domain=["7", "8"], max_items=1).fit(users, [7, 8, 7])
+        assert counts.n_users_ == 3
+
+
+def test_long_and_strange_names_are_counted_like_others(tmp_path):
+    strange = ["[/]", "new\nline", "🦄", "x" * 10_000, "<script>alert(1)</script>", '"quoted, "']
+    users = [u for u in range(2000) for _ in strange]
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerows([["user", "item"], *zip(users, strange * 2000)])
+    counts = PrivateCounts(domain=strange, max_items=6, epsilon=8.0, simulation_seed=0)
+    counts.fit(tmp_path / "t.csv", user="user", item="item")
+    assert {r.item for r in counts.top(6) if r.significant} == set(strange)
+    counts.to_csv(tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
+        assert {row["item"] for row in csv.DictReader(file)} == set(strange)
+    page = counts.report(tmp_path / "page.html").read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "Not private" in page
+    assert (tmp_path / "page.html").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"user": [1, 2]}, "no column 'item'"),
+        ({"user": [1, None], "item": ["a", "a"]}, "without a user"),
+        ({"user": [], "item": []}, "no rows"),
+        ({"user": [1, 1], "item": ["a", "a"]}, "one user"),
+        ({"user": [1, 2], "item": ["a", 3]}, "mixes texts and whole numbers"),
+        ({"user": [1, 2], "item": [1.5, 2.5]}, "no text and no whole number"),
+        ({"user": [1, 2], "item": [b"a", b"b"]}, "bytes"),
+        ({"user": [1, 2, 3], "item": ["a"]}, "same number of rows"),
+        (42, "cannot be read"),
+        ("/no/such/file.csv", "not a file"),
+    ],
+)
+def test_bad_tables_are_refused_and_cost_nothing(table, message):
+    ledger = Ledger(1e-6)
+    counts = PrivateCounts(domain=["a", "b"], ledger=ledger)
+    with pytest.raises(ValueError, match=message):
+        counts.fit(table, user="user", item="item")
+    assert ledger.rounds == 0
+    assert not hasattr(counts, "counts_")
+
+
+def test_bad_csv_files_are_refused(tmp_path):
+    for text, message in [
+        (b"", "empty"),
+        (b"user,item\n1,a,2\n", "line 2: 3 fields"),
+        (b"user,item\n1,\xff\n", "UTF-8"),
+    ]:  # fmt: skip
+        (tmp_path / "t.csv").write_bytes(text)
+        with pytest.raises(ValueError, match=message):
+            PrivateCounts(domain=["a"]).fit(tmp_path / "t.csv", user="user", item="item")
+
+
+def test_one_user_with_very_many_items_is_bounded():
+    users = [0] * 200_000 + list(range(1, 100))
+    items = [str(k) for k in range(200_000)] + ["5"] * 99
+    with Contributions(HashedItems(2**20), PrivateRandomness()) as rows:
+        rows.read(read_batches(users, items))
+        assert rows.limited(7, PrivateRandomness()).sizes.max() == 7
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        ([], "at least one"),
+        (["a", "a"], "twice"),
+        (1, "from 2"),
+        (0.5, "choices"),
+        ("nofile", "no file"),
+    ],
+)
+def test_bad_domains_are_refused(domain, message):
+    with pytest.raises(ValueError, match=message):
+        make_domain(domain)
+
+
+def test_a_domain_may_be_a_file(tmp_path):
+    (tmp_path / "words.txt").write_text("tea\r\ncoffee\ntea\n", encoding="utf-8")
+    assert make_domain(tmp_path / "words.txt").names([0, 1]) == ["tea", "coffee"]
+    assert make_domain("2**12").size == 4096
+
+
+# --- an estimator ---------------------------------------------------------------------------------
+
+
+def test_clone_parameters_and_pickling():
+    counts = PrivateCounts(domain=["a", "b"], epsilon=2.0, max_items=1, diagnostics=True)
+    assert clone(counts).get_params() == counts.get_params()
+    assert counts.get_params()["delta"] == 1e-6
+    assert counts.set_params(epsilon=3.0).epsilon == 3.0
+    with pytest.raises(TypeError, match="clip_norm"):
+        PrivateCounts(clip_norm=2.0)
+    counts.fit([1, 2, 3], ["a", "b", "a"])
+    again = pickle.loads(pickle.dumps(counts))
+    assert again.top(2) == counts.top(2)
+    assert not hasattr(again, "bounded_counts_")
+
+
+def test_parameters_are_checked_before_anything_is_charged():
+    for bad in ({"epsilon": -1.0}, {"max_items": 0}, {"max_bytes": 0}, {"delta": 2.0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            PrivateCounts(domain=["a", "b"], **bad).fit([1, 2], ["a", "b"])
+
+
+def test_parties_can_run_the_rounds_themselves():
+    counts = PrivateCounts(domain=["a", "b", "c"], max_items=2)
+    (stage,) = counts.specs(n_users=100)
+    config = stage.spec.config(stage.dim, 100)
+    assert config.epsilon <= 1.0 + 1e-9
+    assert config.dim == 3
+    vector = counts.vector(["a", "c", "zzz"])
+    assert vector.tolist() == [1.0, 0.0, 1.0]
+    names = [s.name for s in PrivateCounts(domain="open").specs(n_users=1000)]
+    assert names == ["sizes", "counts", "names"]
+
+
+def test_to_frame_is_the_records():
+    counts = PrivateCounts(domain=["a", "b"], max_items=1).fit([1, 2, 3], ["a", "b", "a"])
+    frame = counts.to_frame()
+    assert list(frame.columns) == ["item", "count", "low", "high", "significant"]
+    assert frame["item"].tolist() == [r.item for r in counts.top()]
+
+
+def test_progress_is_told():
+    said = []
+    PrivateCounts(domain=["a", "b"], progress=said.append).fit([1, 2, 3], ["a", "b", "a"])
+    assert said[0] == "reading the table"
+    assert any("round of sizes" in line for line in said)
+
+
+def test_warnings_of_real_rounds_are_not_hidden():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateCounts(domain=["a", "b"], max_items=1).fit([1, 2, 3], ["a", "b", "a"])
