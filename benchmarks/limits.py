@@ -4,7 +4,8 @@ The limit is state evolution with the same denoiser, averaged over 30 draws. Hea
 words that Stack Exchange users write where ``SPARSE_SECAGG_DATA`` names its folder, else the
 identifiers in Python's standard library: unit-norm presence vectors, noise 4.05/n on each
 coordinate of the mean sketch, which is (1, 1e-5)-DP. ``LIMITS_PARTS=heavy,tables`` runs some of
-the parts: heavy, tables, predictions, rows, rounds, time.
+the parts: heavy, tables, predictions, rows, rounds, time; and ``recorded``, the last round of the
+recording that ``LIMITS_RECORDING`` names, which is not among them by default.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def run(quick: bool) -> list[Report]:
         "time": lambda: time_of_scores(10**5 if quick else 10**6, repeats=2 if quick else 5),
     }
     chosen = os.environ.get("LIMITS_PARTS", ",".join(parts)).split(",")
+    parts["recorded"] = lambda: recorded_round(1 if quick else 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return [parts[name]() for name in chosen]
@@ -258,6 +260,44 @@ def rows_of_embeddings(draws: int) -> Report:
     return report
 
 
+def recorded_round(draws: int) -> Report:
+    """A recorded update of a network at z = 0.1: groups by row, low rank, the choice by layer."""
+    from experiments.recording import Recording
+
+    recording = Recording.open(os.environ["LIMITS_RECORDING"])
+    number, shapes = recording.rounds[-1], list(recording.shapes.values())
+    clip = recording.clip_norm(number) or 1.0
+    X = np.asarray(recording[number], dtype=np.float64)
+    X *= np.minimum(1.0, clip / np.linalg.norm(X, axis=1))[:, None]
+    x, noise = X.mean(axis=0), 0.1 * clip / len(X)
+    groups = solvers.priors.Groups(shapes=shapes)
+    kinds: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "groups by row": {"prior": groups},
+        "low rank": {"denoiser": "low_rank", "shapes": shapes},
+        "auto, by layer": {"denoiser": "auto", "shapes": shapes},
+    }
+    report = Report(
+        f"recorded round {number}: {recording.metadata.model}, {len(X)} clients, d = {len(x):,}",
+        ["r, decoder", "error", "error of debiased", "τ", "sure"],
+    )
+    for r in (10, 50):
+        for kind, params in kinds.items():
+            values = []
+            for seed in range(draws):
+                A = operator(CountSketchEncoder(n_rows=8), len(x), len(x) // r, seed)
+                rng = np.random.default_rng([101, seed])
+                y = A.matvec(x) + noise * rng.standard_normal(A.shape[0])
+                found = solvers.get("amp", **params).fit(A, y, noise_std=noise)
+                unbiased = solvers.get("amp", debias=True, **params).fit(A, y, noise_std=noise)
+                errors = [relative_error(each.coef_, x) for each in (found, unbiased)]
+                values.append([*errors, found.effective_noise_, found.trusted_])
+            mean = np.mean(values, axis=0)
+            report.add(f"{r}, {kind}", *map(float, mean[:3]), f"{mean[3]:.0%}")
+    report.notes.append(f"noise {noise:.4g} on each coordinate; count sketch of 8 rows")
+    return report
+
+
 # --- two rounds
 
 
@@ -313,9 +353,9 @@ def two_rounds(draws: int, quick: bool) -> Report:
 
 
 def time_of_scores(d: int, repeats: int) -> Report:
-    """Time with scores and without, in turns, on power laws and sparse means."""
+    """Processor time with scores and without, in turns, on power laws and sparse means."""
     report = Report(
-        f"time with scores, d = {d:,}, m = {d // 10:,}",
+        f"processor time with scores, d = {d:,}, m = {d // 10:,}",
         ["mean, ensemble", "plain s", "scores s", "ratio", "iterations"],
     )
     for kind in ("power law", "sparse"):
@@ -340,9 +380,9 @@ def time_of_scores(d: int, repeats: int) -> Report:
             times: dict[str, list[float]] = {key: [] for key in calls}
             for _ in range(repeats):
                 for key, call in calls.items():
-                    start = time.perf_counter()
+                    start = time.process_time()
                     call()
-                    times[key].append(time.perf_counter() - start)
+                    times[key].append(time.process_time() - start)
             plain, told = min(times["plain"]), min(times["scores"])
             report.add(
                 f"{kind}, {name}",

@@ -159,3 +159,75 @@ def apply_group_posterior(p, tau, grid, group, posterior, means, out):
         out[j] = sign * first
         divergence += second - first * first
     return divergence
+
+
+@numba.njit(cache=True, nogil=True)
+def maximise_weights(share, densities, tolerance, start, sweeps, steps):
+    """Maximise Σ share·log(densities @ w) over the simplex, from a start without zeros.
+
+    Sweeps of expectation-maximisation, then Newton steps whose quadratic model is minimised over
+    w ≥ 0 by coordinate descent: for few scales and a rough tolerance. Stops when
+    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance in every entry, or steps gain nothing.
+    """
+    n, k = densities.shape
+    w = start.copy()
+    hessian = np.empty((k, k))
+    for step in range(sweeps + steps):
+        mixture = densities @ w
+        weight = share / mixture
+        pull = weight @ densities
+        if pull.max() <= 1.0 + tolerance:
+            break
+        if step < sweeps:
+            w *= pull
+            continue
+        hessian[:] = 0.0
+        for i in range(n):
+            square = weight[i] / mixture[i]
+            for a in range(k):
+                scaled = square * densities[i, a]
+                for b in range(a + 1):
+                    hessian[a, b] += scaled * densities[i, b]
+        for a in range(k):
+            hessian[a, a] += 1e-10
+            for b in range(a):
+                hessian[b, a] = hessian[a, b]
+        target = _quadratic_minimum(hessian, hessian @ w + pull - 1.0, w)
+        last, length = _loss(share, densities, w), 1.0
+        new = _loss(share, densities, target)
+        while length > 1e-3 and new > last:
+            length /= 2
+            new = _loss(share, densities, w + length * (target - w))
+        if new > last:
+            break
+        w = w + length * (target - w)
+        if last - new <= 1e-2 * tolerance:  # what is left is hardly worth a step
+            break
+    return w / w.sum()
+
+
+@numba.njit(cache=True, nogil=True)
+def _quadratic_minimum(hessian, linear, start):
+    """Minimise v·Hv/2 − linear·v over v ≥ 0 by coordinate descent, nearly."""
+    v = start.copy()
+    slope = hessian @ v - linear
+    for _ in range(200):
+        largest = 0.0
+        for a in range(len(v)):
+            change = max(v[a] - slope[a] / hessian[a, a], 0.0) - v[a]
+            if change != 0.0:
+                v[a] += change
+                slope += change * hessian[a]
+                largest = max(largest, abs(change))
+        if largest < 1e-8:
+            break
+    return v
+
+
+@numba.njit(cache=True, nogil=True)
+def _loss(share, densities, w):
+    mixture = densities @ w
+    total = w.sum()
+    for i in range(len(share)):
+        total -= share[i] * math.log(max(mixture[i], 1e-300))
+    return total

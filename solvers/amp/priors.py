@@ -130,23 +130,26 @@ class Scores:
 
 def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int16]:
     """Return the group of each entry; groups double in size and do not part equal scores."""
-    d = len(scores)
-    order = np.argsort(-scores, kind="stable")
-    ranked = scores[order]
-    # where a new score begins: the only places where groups may be parted
-    edges = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
-    edges = np.append(edges, d)
-    starts, start = [0], 0
-    while True:
-        start = start + _FIRST_GROUP * 2 ** (len(starts) - 1)
-        if start >= d:
-            break
-        starts.append(start)
-    snapped = np.unique([edges[np.argmin(np.abs(edges - start))] for start in starts])
-    snapped = snapped[(snapped > 0) & (snapped < d)]
-    group = np.empty(d, dtype=np.int16)
-    group[order] = np.searchsorted(snapped, np.arange(d), side="right")
-    return group
+    d, starts = len(scores), [_FIRST_GROUP]
+    while starts[-1] < d:
+        starts.append(2 * starts[-1] + _FIRST_GROUP)
+    starts.pop()
+    if not starts:
+        return np.zeros(d, dtype=np.int16)
+    # the score at each start, without sorting them all
+    ranked = np.partition(scores, [d - 1 - start for start in starts])
+    least = []  # lowest score of each group but the last, from the best group on
+    for start in starts:
+        value = ranked[d - 1 - start]
+        better, first = np.count_nonzero(scores > value), np.count_nonzero(scores >= value)
+        # equal scores stay together, on the nearer side of the border
+        if start - better <= first - start:
+            if better:
+                least.append(np.min(scores, initial=np.inf, where=scores > value))
+        elif first < d:
+            least.append(value)
+    borders = np.unique(least)
+    return (len(borders) - np.searchsorted(borders, scores, side="right")).astype(np.int16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,29 +189,39 @@ class _Grouped:
 
 @dataclass(frozen=True)
 class _Part:
-    """Neighbouring groups start … stop − 1 that share a prior, and its evidence."""
+    """Neighbouring groups start … stop − 1 that share a prior: its weights and its evidence."""
 
     start: int
     stop: int
     counts: NDArray[np.float64]
+    weights: NDArray[np.float64]
     evidence: float
 
 
 def _merged(counts: NDArray[np.float64], scales: Scales) -> list[_Part]:
     """Merge neighbours, the most alike first, until each split gains enough likelihood."""
+    pooled = scales.fit(counts.sum(axis=0), _ROUGHLY / counts.sum())[0]
     # what all entries together do not need, their parts hardly do
-    needed = scales.fit(counts.sum(axis=0), _ROUGHLY / counts.sum())[0] > 1e-12
+    needed = pooled > 1e-12
     needed |= np.append(needed[1:], False) | np.append(False, needed[:-1])
     needed[0] = True
     few = scales.only(needed)
 
-    def part(start: int, stop: int, number: NDArray[np.float64]) -> _Part:
-        return _Part(start, stop, number, few.fit(number, _ROUGHLY / number.sum())[1])
+    def part(
+        start: int, stop: int, number: NDArray[np.float64], near: NDArray[np.float64]
+    ) -> _Part:
+        few_weights, evidence = few.fit_roughly(number, _ROUGHLY / number.sum(), near[needed])
+        weights = np.zeros(len(needed))
+        weights[needed] = few_weights
+        return _Part(start, stop, number, weights, evidence)
 
     def together(left: _Part, right: _Part) -> _Part:
-        return part(left.start, right.stop, left.counts + right.counts)
+        number = left.counts + right.counts
+        share = left.counts.sum() / number.sum()
+        near = share * left.weights + (1.0 - share) * right.weights
+        return part(left.start, right.stop, number, near)
 
-    parts = [part(g, g + 1, each) for g, each in enumerate(counts)]
+    parts = [part(g, g + 1, each, pooled) for g, each in enumerate(counts)]
     joint = [together(left, right) for left, right in itertools.pairwise(parts)]
     while joint:
         gains = [

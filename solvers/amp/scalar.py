@@ -7,7 +7,9 @@ over u = p/τ, so that they cost one look-up for each entry.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,6 +49,9 @@ _START_AT_ZERO = 0.9
 #: about 1 in log-likelihood and rarely 3; one signal among noise makes an estimate worse than
 #: nothing if it is not there.
 _LOG_ODDS_OF_ZERO = 2.0
+
+#: Weight that a start for similar counts spreads over all scales.
+_OPEN_MINDED = 1e-4
 
 _TINY = np.finfo(np.float64).tiny
 
@@ -228,14 +233,41 @@ class Scales:
         self, counts: NDArray[np.float64], tolerance: float = _WEIGHT_TOLERANCE
     ) -> tuple[NDArray[np.float64], float]:
         """Return the weights alone, and the evidence: log-likelihood over that of x = 0."""
+        return self._fit(counts, partial(_maximise, tolerance=tolerance))
+
+    def fit_roughly(
+        self, counts: NDArray[np.float64], tolerance: float, start: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], float]:
+        """Do as :meth:`fit` from weights of similar counts: fast where the tolerance is rough."""
+        from solvers.amp import _kernels as kernels
+
+        # no scale is ruled out
+        near = (1.0 - _OPEN_MINDED) * start + _OPEN_MINDED / len(start)
+        return self._fit(
+            counts,
+            lambda share, densities: kernels.maximise_weights(
+                share, densities, tolerance, near, _SWEEPS, _NEWTON_STEPS
+            ),
+        )
+
+    def _fit(
+        self,
+        counts: NDArray[np.float64],
+        maximise: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
+    ) -> tuple[NDArray[np.float64], float]:
         number = self.fold(counts)
         used = number > 0
-        number, log_densities = number[used], self.log_densities[used]
-        relative = log_densities - log_densities[:, :1]
-        weights = _learn_weights(number, relative, tolerance)
-        top = relative.max(axis=1)
-        mixture = np.exp(relative - top[:, None]) @ weights
+        number, densities, top = number[used], self._densities[0][used], self._densities[1][used]
+        weights = maximise(number / number.sum(), densities)
+        mixture = densities @ weights
         return weights, float(number @ (np.log(np.maximum(mixture, _TINY)) + top))
+
+    @cached_property
+    def _densities(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Densities over the largest at each node, and its logarithm over that of zero."""
+        relative = self.log_densities - self.log_densities[:, :1]
+        top = relative.max(axis=1)
+        return np.exp(relative - top[:, None]), top
 
 
 def scales_of(grid: NDArray[np.float64], counts: NDArray[np.float64], positive: bool) -> Scales:
@@ -305,10 +337,13 @@ def _learn_weights(
     no scale could raise the mean log-likelihood by more than the tolerance: the largest entry of
     densitiesᵀ(share/(densities @ w)) is then 1 + tolerance, an upper bound by concavity.
     """
-    used = number > 0
-    share = number[used] / number.sum()
-    log_densities = log_densities[used]
     densities = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
+    return _maximise(number / number.sum(), densities, tolerance)
+
+
+def _maximise(
+    share: NDArray[np.float64], densities: NDArray[np.float64], tolerance: float
+) -> NDArray[np.float64]:
     transposed = np.ascontiguousarray(densities.T)
     k = densities.shape[1]
     w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))

@@ -5,6 +5,8 @@ import pytest
 from scipy import integrate, stats
 
 from solvers.amp import denoisers, low_rank, scalar
+from solvers.amp.priors import Scores
+from solvers.amp.scalar import nodes_and_counts, scales_of
 from solvers.denoisers import Auto, Blocks, LowRank, Shrink, Soft, Sparse
 
 TAU = 0.7
@@ -284,3 +286,30 @@ def test_weights_are_learnt_where_rounding_makes_the_hessian_singular():
     target = scalar._newton_target(np.full(3, 1 / 3), ratio, np.full(10, 0.1), np.full(3, 1e7))
     assert np.isfinite(target).all()
     assert (target >= 0).all()
+
+
+def test_a_rough_fit_of_the_weights_agrees_with_the_exact_one():
+    rng = np.random.default_rng(3)
+    for spread in (0.0, 0.01, 0.3, 1.0):
+        x = np.where(rng.random(20_000) < spread, rng.standard_cauchy(20_000), 0.0)
+        grid, counts = nodes_and_counts(x + rng.standard_normal(20_000), 1.0)
+        scales = scales_of(grid, counts, positive=False)
+        weights, evidence = scales.fit(counts)
+        start = np.full(len(weights), 1.0 / len(weights))
+        rough, nearly = scales.fit_roughly(counts, 0.5 / 20_000, start)
+        assert abs(rough.sum() - 1) < 1e-9 and (rough >= 0).all()
+        assert evidence - 0.5 <= nearly <= evidence + 1e-3
+
+
+def test_groups_of_scores_do_not_part_equal_scores():
+    rng = np.random.default_rng(4)
+    for n_values in (1, 2, 7, 40, 10**6):
+        scores = rng.integers(0, n_values, 1500).astype(float)
+        denoiser = Scores(scores).refine(Sparse())
+        for value in np.unique(scores)[:50]:
+            assert len(np.unique(denoiser.group[scores == value])) == 1
+        order = np.argsort(-scores, kind="stable")
+        assert (np.diff(denoiser.group[order]) >= 0).all()
+        assert set(np.unique(denoiser.group)) == set(range(denoiser.group.max() + 1))
+    sizes = np.bincount(Scores(np.arange(1000.0)).refine(Sparse()).group)
+    assert sizes.tolist() == [16, 32, 64, 128, 256, 504]
