@@ -261,7 +261,7 @@ def rows_of_embeddings(draws: int) -> Report:
 
 
 def recorded_round(draws: int) -> Report:
-    """A recorded update of a network at z = 0.1: groups by row, low rank, the choice by layer."""
+    """Decode an update of a network at z = 0.1: groups by row, low rank, the choice by layer."""
     from experiments.recording import Recording
 
     recording = Recording.open(os.environ["LIMITS_RECORDING"])

@@ -97,7 +97,7 @@ class PrivateCounts(BaseEstimator):
         Public number of users; those without rows hold nothing. None: the number of users in the
         table, which is then public.
     max_bytes : int, default=10000
-        Longest message of a user in the round of counts, where ``compression`` is None.
+        What a user sends at most in the rounds of sizes and counts, where ``compression`` is None.
     max_weight : float, optional
         Largest magnitude of what a user contributes to one item's sum, for ``fit(weight=...)``.
     item_bytes : int, default=16
@@ -606,7 +606,7 @@ class _Run:
         else:
             X, norm = presence(held, self.n, d), math.sqrt(limit)
         stage = count_stage(
-            self.base, self.z["counts"], X.shape[1], self.n, norm, self.counts.max_bytes,
+            self.base, self.z["counts"], X.shape[1], self.n, norm, self._bytes_left(),
             not self.weighted,
         )  # fmt: skip
         found = self._run(stage, X)
@@ -621,6 +621,10 @@ class _Run:
         if self.counts.diagnostics:
             fitted["bounded_counts_"] = np.bincount(held.columns, minlength=d)
         return fitted
+
+    def _bytes_left(self) -> int:
+        sizes = self.aggregates.get("sizes")
+        return max(1, self.counts.max_bytes - (0 if sizes is None else sizes.bytes_per_client))
 
     def _name(self, estimates: Estimates, codes: ItemCodes) -> dict[int, str]:
         heavy = estimates.discoveries()

@@ -167,7 +167,7 @@ def maximise_weights(share, densities, tolerance, start, sweeps, steps):
 
     Sweeps of expectation-maximisation, then Newton steps whose quadratic model is minimised over
     w ≥ 0 by coordinate descent: for few scales and a rough tolerance. Stops when
-    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance in every entry, or steps gain nothing.
+    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance everywhere, or steps gain nothing.
     """
     n, k = densities.shape
     w = start.copy()

@@ -18,7 +18,7 @@ from sparse_secagg.counting.results import Count
 __all__ = ["draw", "shown", "write_report"]
 
 _BARS = 40
-_LONGEST = 40
+_LONGEST = 32
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{{ title }}</title><style>
@@ -82,7 +82,7 @@ def draw(records: Sequence[Count], title: str) -> bytes:
         axes.margins(y=0.01)
         axes.set_xlim(left=0)
         axes.set_xlabel("users, with 95 % intervals; grey: not significant")
-        axes.set_title(title, loc="left", fontsize=10)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9)  # never cut by long labels
         axes.spines[["top", "right"]].set_visible(False)
         out = io.BytesIO()
         figure.savefig(out, format="png", dpi=130)

@@ -297,7 +297,8 @@ def test_a_rough_fit_of_the_weights_agrees_with_the_exact_one():
         weights, evidence = scales.fit(counts)
         start = np.full(len(weights), 1.0 / len(weights))
         rough, nearly = scales.fit_roughly(counts, 0.5 / 20_000, start)
-        assert abs(rough.sum() - 1) < 1e-9 and (rough >= 0).all()
+        assert abs(rough.sum() - 1) < 1e-9
+        assert (rough >= 0).all()
         assert evidence - 0.5 <= nearly <= evidence + 1e-3
 
 
