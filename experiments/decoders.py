@@ -5,6 +5,8 @@ lasso                   the Lasso by working sets, ``working_set``
 lasso:debias            an option that the solver's constructor takes, switched on
 amp:low_rank,debias     a denoiser of message passing, and an option
 amp:positive            entries known to be at least zero, as in histograms
+amp:groups              rows of each layer active together, as a prior
+amp:scores=FILE         public scores as a prior, one number per line and entry
 lasso:alpha=cv,tol=1e-8 any other parameter of the constructor
 my_module:MySolver      a solver of one's own by its import path; options follow after a colon
 amp:denoiser=my_module:MyDenoiser   a denoiser likewise
@@ -16,8 +18,10 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 import solvers
-from solvers import Solver, denoisers
+from solvers import Solver, denoisers, priors
 from sparse_secagg.parts import import_part, is_import_path, path_of
 
 __all__ = ["ALIASES", "check_decoder", "decoder_text", "know", "parse_decoder", "split_decoder"]
@@ -60,6 +64,8 @@ def parse_decoder(spec: str | Solver, shapes: Shapes | None = None) -> Solver:
     chosen = dict(_parameter(spec, name, option, allowed) for option in options)
     if len(chosen) < len(options):
         raise ValueError(f"decoder {spec!r} sets one parameter twice; leave one of them out.")
+    if chosen.get("prior") == "groups":
+        chosen["prior"] = _rows(spec, shapes)
     if "shapes" in allowed and shapes and (name != "amp" or _uses_shapes(chosen)):
         layers = shapes.values() if isinstance(shapes, Mapping) else shapes
         chosen["shapes"] = tuple(tuple(shape) for shape in layers)
@@ -154,6 +160,23 @@ def check_decoder(spec: str, encoder: Any) -> None:
         )
 
 
+def _rows(spec: str, shapes: Shapes | None) -> priors.Groups:
+    if not shapes:
+        raise ValueError(
+            f"decoder {spec!r} needs the shapes of the layers, which are not known here; record "
+            "them, or use 'amp'."
+        )
+    layers = shapes.values() if isinstance(shapes, Mapping) else shapes
+    return priors.Groups(shapes=[tuple(shape) for shape in layers])
+
+
+def _scores(spec: str, path: str) -> priors.Scores:
+    try:
+        return priors.Scores(np.loadtxt(path, ndmin=1))
+    except OSError as error:
+        raise ValueError(f"decoder {spec!r}: the scores cannot be read, {error}.") from error
+
+
 def _uses_shapes(chosen: Mapping[str, Any]) -> bool:
     return chosen.get("denoiser") in ("low_rank", "auto")
 
@@ -166,6 +189,10 @@ def _parameter(spec: str, name: str, option: str, allowed: set[str]) -> tuple[st
             return "denoiser", key
         if key == "positive":
             return "denoiser", denoisers.Sparse(positive=True)
+        if key == "groups":
+            return "prior", "groups"
+    if name == "amp" and key == "scores":
+        return "prior", _scores(spec, value)
     switch = not equals and key in ("debias", "positive")
     if key == "denoiser" and is_import_path(value):
         kind = _KNOWN.get(value) or import_part(value, "denoiser", object)

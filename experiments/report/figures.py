@@ -38,6 +38,8 @@ LABELS = {
     "accuracy": "test accuracy",
     "best_accuracy": "best test accuracy",
     "cosine": "cosine of μ̂ and μ",
+    "covered": "share of 95 % intervals that cover",
+    "interval_width": "mean width of 95 % intervals",
     "bits_per_parameter": "bits per parameter",
 }
 #: Predictions by metric: how they are drawn and called.
@@ -165,6 +167,8 @@ def _curves(table: Tabular, metric: str, width: float) -> Figure:
         for name in means:
             look = {**decoder_style(name), **({"linestyle": lines[name]} if name in lines else {})}
             _curve(panel, axis, curves[name], name, look, logarithmic)
+            if metric == "relative_error":
+                _own_limit(panel, axis, curves[name], name, look)
         if metric == "relative_error":
             _theory(panel, axis, members, table)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
@@ -198,6 +202,15 @@ def _curve(
         panel.fill_between(
             x, np.maximum(low, floor), high, where=known, color=look["color"], alpha=0.15, lw=0
         )
+
+
+def _own_limit(
+    panel: Axes, axis: str, rows: Sequence[Summary], name: str, look: dict[str, Any]
+) -> None:
+    """Draw what state evolution says that message passing can reach, in its decoder's colour."""
+    x, y = _prediction(axis, rows, "theory_limit")
+    if len(x):
+        panel.plot(x, y, ":", color=look["color"], linewidth=1.3, label=f"limit of {name}")
 
 
 def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: Tabular) -> None:

@@ -177,6 +177,8 @@ def _side_by_side(table: SweepTable, title: str) -> TextTable:
 
 #: Further columns of a table of decoders: metric, heading and form.
 _FURTHER = (
+    ("theory_limit", "limit", "{:.3g}"),
+    ("covered", "covered by 95 %", "{:.1%}"),
     ("cosine", "cosine", "{:.3f}"),
     ("precision", "precision", "{:.0%}"),
     ("recall", "recall", "{:.0%}"),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import solvers
 from experiments.decoders import parse_decoder
 from experiments.results.compressibility import layer_slices
 from experiments.results.metrics import cosine, relative_error, top_support
 from experiments.sweeps.cell import Measured
-from experiments.sweeps.theory import predict
+from experiments.sweeps.theory import message_passing_limit, predict
 from sparse_secagg import Aggregate, RoundSpec, ThresholdFeedback, plan
 from sparse_secagg.planner import Plan
 
@@ -132,7 +133,8 @@ def measure_round(
     aggregate, clients = draw.aggregate, draw.clients
     solver = parse_decoder(decoder, clients.shapes)
     start = time.perf_counter()
-    estimate = aggregate.decode(solver)
+    fitted = aggregate.fitted(solver)
+    estimate = fitted.coef_
     seconds = time.perf_counter() - start
     truth = clients.mean
     squared_norm = float(truth @ truth)
@@ -156,6 +158,7 @@ def measure_round(
         dim=len(truth),
         n_clients=int(mechanism.n_clients),
     )
+    limit = message_passing_limit(fitted, truth, measured.noise_std, m, draw.sketched_by)
     theory = predict(
         encoder=draw.sketched_by,
         d=len(truth),
@@ -166,8 +169,20 @@ def measure_round(
         bits=measured.bits_per_client,
         sparsity=clients.sparsity,
     )
-    metrics = {**asdict(measured), **asdict(theory), **_layers(estimate, clients)}
+    metrics = {**asdict(measured), **asdict(replace(theory, theory_limit=limit))}
+    metrics |= {**_layers(estimate, clients), **_intervals(fitted, truth)}
     return Measured(metrics, seconds), estimate
+
+
+def _intervals(fitted: Any, truth: NDArray[np.float64]) -> dict[str, float]:
+    """Return the share of 95 % intervals that cover, and their width, of unbiased decoders."""
+    if getattr(fitted, "std_err_", None) is None:
+        return {}
+    low, high = solvers.confidence_interval(fitted.coef_, fitted.std_err_, 0.95).T
+    return {
+        "covered": float(np.mean((low <= truth) & (truth <= high))),
+        "interval_width": float(np.mean(high - low)),
+    }
 
 
 def _layers(estimate: NDArray[np.floating], clients: Clients) -> dict[str, float]:
