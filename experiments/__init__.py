@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparse_secagg.siblings import check_siblings
+import sparse_secagg
 
 if TYPE_CHECKING:
     from experiments.recordings.recording import Recording
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from experiments.training.config import TrainingConfig
     from experiments.training.loop import run_training
 
-check_siblings(__file__, "solvers", "sparse_secagg")
+# another sparse_secagg has no guard of its own to ask, so its place is compared here
+if Path(sparse_secagg.__file__ or "").resolve().parents[1] != Path(__file__).resolve().parents[1]:
+    raise ImportError(
+        f"{Path(sparse_secagg.__file__ or '').parent} is in the way: not the sparse_secagg that "
+        "was installed with experiments. Rename that folder, or start Python from another one."
+    )
 
 #: Public names and where they are; imported when asked for, since each needs little of the rest.
 _HOME = {

@@ -43,7 +43,7 @@ def epsilon(
     as_json: AsJson = False,
 ) -> None:
     """Turn noise multipliers into epsilon, for every observer."""
-    from experiments.cli.epsilon_table import as_document, epsilon_table, show
+    from experiments.report.epsilon_table import as_document, epsilon_table, show
 
     try:
         setting = _epsilon_setting(
@@ -67,7 +67,7 @@ def epsilon(
 
 def _epsilon_setting(preset: str | None, **given: Any) -> Any:
     """Return the preset with what was given in its place, or a setting of what was given."""
-    from experiments.cli.epsilon_table import PRESETS, Setting
+    from experiments.report.epsilon_table import PRESETS, Setting
 
     chosen = {name: value for name, value in given.items() if value is not None}
     if preset is not None:

@@ -44,6 +44,9 @@ def test_a_sweep_prints_a_table_and_writes_pictures_a_report_and_results(tmp_pat
         "sweep.pdf",
     ):
         assert (out / name).stat().st_size > 0
+    report = (out / "report.html").read_text()
+    for name in ("numpy", "revision", "dim", "clip_norm", "Best relative error"):
+        assert name in report
     with (out / "sweep-cells.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 8
     again = sweep(*arguments)
