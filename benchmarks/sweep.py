@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.harness import Report
 from experiments.results.table import SweepTable
 from experiments.sweeps.cells import MeanCell
-from experiments.sweeps.grid import Grid, group_draws, run_sweep, warm_kernels
+from experiments.sweeps.engine import group_draws, run_sweep, warm_kernels
+from experiments.sweeps.grid import Grid
 
 _TIMES = ("seconds", "draw_seconds", "finished")
 

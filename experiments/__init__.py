@@ -10,26 +10,51 @@ import sparse_secagg
 
 if TYPE_CHECKING:
     from experiments.recordings.recording import Recording
-    from experiments.sweeps.grid import Grid, run_sweep
+    from experiments.sweeps.cells import HittersCell, MeanCell, RecordingCell, TaskCell
+    from experiments.sweeps.engine import run_sweep
+    from experiments.sweeps.grid import Grid
+    from experiments.sweeps.store import Store
+    from experiments.training.callbacks import Callback, EarlyStop
     from experiments.training.config import TrainingConfig
     from experiments.training.loop import run_training
 
-if Path(sparse_secagg.__file__).resolve().parents[1] != Path(__file__).resolve().parents[1]:
+# another sparse_secagg has no guard of its own to ask, so its place is compared here
+if Path(sparse_secagg.__file__ or "").resolve().parents[1] != Path(__file__).resolve().parents[1]:
     raise ImportError(
-        f"{Path(sparse_secagg.__file__).parent} is in the way: not the sparse_secagg that was "
-        "installed with experiments. Rename that folder, or start Python from another one."
+        f"{Path(sparse_secagg.__file__ or '').parent} is in the way: not the sparse_secagg that "
+        "was installed with experiments. Rename that folder, or start Python from another one."
     )
 
 #: Public names and where they are; imported when asked for, since each needs little of the rest.
 _HOME = {
+    "Callback": "training.callbacks",
+    "EarlyStop": "training.callbacks",
     "Grid": "sweeps.grid",
+    "HittersCell": "sweeps.cells",
+    "MeanCell": "sweeps.cells",
     "Recording": "recordings.recording",
+    "RecordingCell": "sweeps.cells",
+    "Store": "sweeps.store",
+    "TaskCell": "sweeps.cells",
     "TrainingConfig": "training.config",
-    "run_sweep": "sweeps.grid",
+    "run_sweep": "sweeps.engine",
     "run_training": "training.loop",
 }
 
-__all__ = ["Grid", "Recording", "TrainingConfig", "run_sweep", "run_training"]
+__all__ = [
+    "Callback",
+    "EarlyStop",
+    "Grid",
+    "HittersCell",
+    "MeanCell",
+    "Recording",
+    "RecordingCell",
+    "Store",
+    "TaskCell",
+    "TrainingConfig",
+    "run_sweep",
+    "run_training",
+]
 
 
 def __getattr__(name: str) -> Any:

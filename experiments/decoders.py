@@ -5,7 +5,11 @@ lasso                   the Lasso by working sets, ``working_set``
 lasso:debias            an option that the solver's constructor takes, switched on
 amp:low_rank,debias     a denoiser of message passing, and an option
 amp:positive            entries known to be at least zero, as in histograms
+amp:groups              rows of each layer active together, as a prior
+amp:scores=FILE         public scores as a prior, one number per line and entry
 lasso:alpha=cv,tol=1e-8 any other parameter of the constructor
+my_module:MySolver      a solver of one's own by its import path; options follow after a colon
+amp:denoiser=my_module:MyDenoiser   a denoiser likewise
 """
 
 from __future__ import annotations
@@ -14,13 +18,19 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import solvers
-from solvers import Solver, denoisers
+import numpy as np
 
-__all__ = ["ALIASES", "parse_decoder"]
+import solvers
+from solvers import Solver, denoisers, priors
+from sparse_secagg.parts import import_part, is_import_path, path_of
+
+__all__ = ["ALIASES", "check_decoder", "decoder_text", "know", "parse_decoder", "split_decoder"]
 
 #: Names people know, for the solver that serves them best.
 ALIASES = {"lasso": "working_set"}
+
+#: Solvers and denoisers of one's own that this process was handed, by import path.
+_KNOWN: dict[str, Any] = {}
 
 Shapes = Mapping[str, tuple[int, ...]] | Sequence[tuple[int, ...]]
 
@@ -48,13 +58,14 @@ def parse_decoder(spec: str | Solver, shapes: Shapes | None = None) -> Solver:
     """
     if isinstance(spec, Solver):
         return spec
-    name, _, text = spec.strip().partition(":")
-    name = ALIASES.get(name, name)
-    allowed = _parameters(name)
+    name, text = split_decoder(spec)
+    allowed = set(_make(name).get_params(deep=False))
     options = [option.strip() for option in text.split(",")] if text else []
     chosen = dict(_parameter(spec, name, option, allowed) for option in options)
     if len(chosen) < len(options):
         raise ValueError(f"decoder {spec!r} sets one parameter twice; leave one of them out.")
+    if chosen.get("prior") == "groups":
+        chosen["prior"] = _rows(spec, shapes)
     if "shapes" in allowed and shapes and (name != "amp" or _uses_shapes(chosen)):
         layers = shapes.values() if isinstance(shapes, Mapping) else shapes
         chosen["shapes"] = tuple(tuple(shape) for shape in layers)
@@ -63,16 +74,111 @@ def parse_decoder(spec: str | Solver, shapes: Shapes | None = None) -> Solver:
             f"decoder {spec!r} needs the shapes of the layers, which are not known here; "
             "record them, or use 'amp'."
         )
-    return solvers.get(name, **chosen)
+    return _make(name, **chosen)
+
+
+def split_decoder(spec: str) -> tuple[str, str]:
+    """Return the solver's name, or its import path, and the text of its options.
+
+    Examples
+    --------
+    >>> split_decoder("amp:low_rank,debias")
+    ('amp', 'low_rank,debias')
+    >>> split_decoder("my_module:MySolver:tol=1e-8")
+    ('my_module:MySolver', 'tol=1e-8')
+    """
+    name, _, rest = spec.strip().partition(":")
+    if name in ALIASES or name in solvers.names():
+        return ALIASES.get(name, name), rest
+    kind, _, options = rest.partition(":")
+    path = f"{name}:{kind}"
+    return (path, options) if is_import_path(path) else (name, rest)
+
+
+def know(path: str, part: Any) -> None:
+    """Take a solver or denoiser that another process has at an import path."""
+    _KNOWN.setdefault(path, part)
+
+
+def is_known(path: str) -> bool:
+    """Return whether :func:`know` was told."""
+    return path in _KNOWN
+
+
+def _make(name: str, **parameters: Any) -> Solver:
+    if not is_import_path(name):
+        return solvers.get(name, **parameters)
+    kind = _KNOWN.get(name) or import_part(name, "decoder", Solver)
+    made: Solver = kind(**parameters)
+    return made
+
+
+def decoder_text(decoder: str | Solver) -> str:
+    """Return the text that :func:`parse_decoder` reads as the given solver.
+
+    Examples
+    --------
+    >>> decoder_text(solvers.get("amp", debias=True))
+    'amp:debias=True'
+    """
+    if isinstance(decoder, str):
+        return decoder
+    defaults = type(decoder)().get_params(deep=False)
+    changed = {
+        name: value
+        for name, value in decoder.get_params(deep=False).items()
+        if repr(value) != repr(defaults.get(name))
+    }
+    odd = [n for n, v in changed.items() if not isinstance(v, bool | int | float | str | None)]
+    if odd:
+        raise ValueError(
+            f"decoder={decoder!r}: {odd[0]} cannot be written as text, which names a cell of a "
+            "sweep; derive a class whose default it is and give its import path."
+        )
+    options = ",".join(f"{name}={value}" for name, value in changed.items())
+    name = _name_of(type(decoder))
+    return f"{name}:{options}" if options else name
+
+
+def _name_of(kind: type) -> str:
+    """Return the name under which a class of solvers is registered, else its import path."""
+    for name in solvers.names():
+        if type(solvers.get(name)) is kind:
+            return name
+    know(path_of(kind), kind)
+    return path_of(kind)
+
+
+def check_decoder(spec: str, encoder: Any) -> None:
+    """Raise ValueError for a decoder that cannot be made, or that the encoder does not suit."""
+    # shapes are known later; any will do to look at the options
+    parse_decoder(spec, {"": (2, 2)})
+    if split_decoder(spec)[0] == "median" and encoder != "count_sketch":
+        raise ValueError(
+            f"decoder 'median' needs encoder 'count_sketch', not {encoder!r}; leave one of them "
+            "out."
+        )
+
+
+def _rows(spec: str, shapes: Shapes | None) -> priors.Groups:
+    if not shapes:
+        raise ValueError(
+            f"decoder {spec!r} needs the shapes of the layers, which are not known here; record "
+            "them, or use 'amp'."
+        )
+    layers = shapes.values() if isinstance(shapes, Mapping) else shapes
+    return priors.Groups(shapes=[tuple(shape) for shape in layers])
+
+
+def _scores(spec: str, path: str) -> priors.Scores:
+    try:
+        return priors.Scores(np.loadtxt(path, ndmin=1))
+    except OSError as error:
+        raise ValueError(f"decoder {spec!r}: the scores cannot be read, {error}.") from error
 
 
 def _uses_shapes(chosen: Mapping[str, Any]) -> bool:
     return chosen.get("denoiser") in ("low_rank", "auto")
-
-
-def _parameters(name: str) -> set[str]:
-    """Return the constructor's parameters; an unknown name is refused with what there is."""
-    return set(solvers.get(name).get_params(deep=False))
 
 
 def _parameter(spec: str, name: str, option: str, allowed: set[str]) -> tuple[str, Any]:
@@ -83,7 +189,14 @@ def _parameter(spec: str, name: str, option: str, allowed: set[str]) -> tuple[st
             return "denoiser", key
         if key == "positive":
             return "denoiser", denoisers.Sparse(positive=True)
+        if key == "groups":
+            return "prior", "groups"
+    if name == "amp" and key == "scores":
+        return "prior", _scores(spec, value)
     switch = not equals and key in ("debias", "positive")
+    if key == "denoiser" and is_import_path(value):
+        kind = _KNOWN.get(value) or import_part(value, "denoiser", object)
+        return key, kind()
     if key in allowed - {"shapes"} and (equals or switch):
         return key, _value(value) if equals else True
     known = sorted(allowed & {"debias", "positive"})

@@ -1,17 +1,16 @@
-"""The command line: ``sparse-secagg COMMAND``. One file a command; the work is elsewhere."""
+"""The command line: ``sparse-secagg COMMAND``. The work is elsewhere."""
 
 from __future__ import annotations
 
 import typer
 
-from experiments.cli.budget import budget
 from experiments.cli.compare import compare
 from experiments.cli.count import count
 from experiments.cli.demo import demo
 from experiments.cli.epsilon import epsilon
 from experiments.cli.identity import identity
-from experiments.cli.options import ManyValues
-from experiments.cli.parties import join, serve
+from experiments.cli.options import ManyNumbers
+from experiments.cli.parties import budget, join, serve
 from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
@@ -32,9 +31,9 @@ def main() -> None:
 
 app.command()(demo)
 app.command()(plan)
-app.command(cls=ManyValues)(epsilon)
-app.command(cls=ManyValues)(sweep)
-app.command(cls=ManyValues)(compare)
+app.command(cls=ManyNumbers)(epsilon)
+app.command(cls=ManyNumbers)(sweep)
+app.command(cls=ManyNumbers)(compare)
 app.command()(train)
 app.command()(count)
 app.command()(budget)

@@ -1,86 +1,108 @@
-"""``sparse-secagg compare``: every decoder on recorded updates."""
+"""``sparse-secagg compare``: every decoder on recorded updates, a sweep over their rounds."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from experiments.cli.options import AsJson, Output, Seed
-from experiments.report.terminal import literal
+from experiments.cli.options import (
+    AsJson,
+    Backend,
+    ClipNorm,
+    Compressions,
+    Decoders,
+    Delta,
+    Encoder,
+    Epsilons,
+    Jobs,
+    Mechanism,
+    NBits,
+    NoiseMultipliers,
+    NRows,
+    Output,
+    Scheduler,
+    Seed,
+    numbers,
+    whole,
+    words,
+)
 
 __all__ = ["compare"]
 
 
 def compare(
-    recording: Annotated[
-        Path, typer.Argument(help="Folder of a recording; a packed one, .npy or .npz.")
-    ],
-    compression: Annotated[list[float], typer.Option(help="d/m, one or several.")] = [10.0],  # noqa: B006
-    epsilon: Annotated[
-        list[float] | None, typer.Option(help="Epsilon of a round, one or several. [default: 1]")
-    ] = None,
-    noise_multiplier: Annotated[
-        list[float] | None, typer.Option(help="Noise multipliers z, instead of epsilon.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="Delta of a round.")] = 1e-5,
-    decoder: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="NAME or NAME:option,… such as lasso:debias, amp:low_rank; all: every solver. "
-            "[default: the fast ones of each kind]"
-        ),
-    ] = None,
-    encoder: Annotated[str, typer.Option(help="Encoder of the sketches.")] = "count_sketch",
-    n_rows: Annotated[int | None, typer.Option(help="Rows of a count sketch.", min=1)] = None,
-    n_bits: Annotated[int | None, typer.Option(help="Bits of a coordinate; else chosen.")] = None,
-    clip_norm: Annotated[
-        float | None, typer.Option(help="Clip of the updates, instead of the recorded one.")
-    ] = None,
+    recording: Annotated[Path, typer.Argument(help="Folder of a recording, or .npy or .npz.")],
+    compression: Compressions = None,
+    epsilon: Epsilons = None,
+    noise_multiplier: NoiseMultipliers = None,
+    delta: Delta = None,
+    decoder: Decoders = None,
+    encoder: Encoder = None,
+    mechanism: Mechanism = None,
+    n_rows: NRows = None,
+    n_bits: NBits = None,
+    clip_norm: ClipNorm = None,
     rounds: Annotated[
-        list[int] | None, typer.Option("--round", help="Rounds by number. [default: all]")
+        list[str] | None, typer.Option("--round", metavar="N,…", help="Rounds by number; else all.")
     ] = None,
-    draws: Annotated[int, typer.Option(help="Draws of sketch and noise a round.", min=1)] = 3,
-    top: Annotated[int, typer.Option(help="K of the top-K precision and recall.", min=1)] = 100,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = 1,
+    draws: Annotated[
+        int, typer.Option(parser=whole, metavar="N", help="Draws of sketch and noise per round.")
+    ] = 3,
+    top: Annotated[
+        int, typer.Option(parser=whole, metavar="K", help="K of top-K precision and recall.")
+    ] = 100,
+    jobs: Jobs = 1,
+    backend: Backend = "loky",
+    scheduler: Scheduler = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed cells again.")
+    ] = False,
     output: Output = Path("compare-output"),
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:
     """Decode recorded updates with every decoder and say which one to use."""
-    from experiments.report.compare_report import show
-    from experiments.sweeps.compare import CompareConfig, compare_recording
+    from experiments.cli.sweeping import RunOptions, SweepRequest, run_command
 
     if epsilon and noise_multiplier:
         raise typer.BadParameter("give --epsilon or --noise-multiplier, not both.")
-    console = Console(stderr=as_json)
-    try:
-        config = CompareConfig(
-            compressions=tuple(compression),
-            epsilons=tuple(epsilon or [1.0]),
-            noise_multipliers=tuple(noise_multiplier or []),
-            delta=delta,
-            decoders=tuple(decoder or []),
-            encoder=encoder,
-            n_rows=n_rows,
-            n_bits=n_bits,
-            clip_norm=clip_norm,
-            draws=draws,
-            top=top,
-            rounds=tuple(rounds) if rounds else None,
-            seed=seed,
-        )
-        result, files = compare_recording(
-            recording, config, output=output, jobs=jobs, console=console
-        )
-    except (ValueError, OSError, ImportError) as error:
-        raise typer.BadParameter(str(error)) from error
-    if as_json:
-        typer.echo(json.dumps(result.as_dict(), indent=1))
-        return
-    show(result, console)
-    for path in files:
-        console.print(literal(f"written: {path}"))
+    if draws < 1:
+        raise typer.BadParameter(f"--draws {draws} must be at least 1.")
+    rates = numbers("--compression", compression) or (10.0,)
+    noises = numbers("--epsilon", epsilon), numbers("--noise-multiplier", noise_multiplier)
+    name = "noise_multiplier" if noises[1] else "epsilon"
+    noise = noises[1] or noises[0] or (1.0,)
+    axes = {"compression": tuple(dict.fromkeys(rates))}
+    fixed: dict[str, object] = {
+        "delta": delta,
+        "n_rows": n_rows,
+        "n_bits": n_bits,
+        "clip_norm": clip_norm,
+        "top": top,
+    }
+    if len(noise) > 1:
+        axes = {name: tuple(dict.fromkeys(noise)), **axes}
+    else:
+        fixed[name] = noise[0]
+    request = SweepRequest(
+        given_axes=axes,
+        recording=recording,
+        rounds=tuple(map(whole, words(rounds))),
+        encoders=() if encoder is None else (encoder,),
+        mechanisms=() if mechanism is None else (mechanism,),
+        decoders=words(decoder),
+        seeds=draws,
+        first_seed=seed,
+        fixed=fixed,
+    )
+    options = RunOptions(
+        name="compare",
+        output=output,
+        jobs=jobs,
+        backend=backend,
+        scheduler=scheduler,
+        retry_failed=retry_failed,
+    )
+    run_command(request, options, as_json=as_json)

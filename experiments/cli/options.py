@@ -1,77 +1,176 @@
-"""Options that commands share, and options that take several values.
+"""Options that commands share: one vocabulary, whose words and meanings are those of a round.
 
-``--epsilon 1 10`` is ``--epsilon 1 --epsilon 10``.
+Numbers may be written as 1e6 everywhere. Options with several values take them by commas or by
+repetition, and numbers also one after the other: ``--epsilon 1,10`` is ``--epsilon 1 10``.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-Output = Annotated[Path, typer.Option(help="Folder for pictures and machine-readable results.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Seed = Annotated[int, typer.Option(help="Public seed of the sketches.", min=0)]
+from sparse_secagg.parameters import describe
+
+__all__ = [
+    "AsJson",
+    "Backend",
+    "Clients",
+    "ClipNorm",
+    "Colluders",
+    "Compression",
+    "Compressions",
+    "Data",
+    "Decoder",
+    "Decoders",
+    "Delta",
+    "Dim",
+    "Encoder",
+    "Encoders",
+    "Epsilon",
+    "Epsilons",
+    "Jobs",
+    "ManyNumbers",
+    "Mechanism",
+    "Mechanisms",
+    "NBits",
+    "NRows",
+    "NoiseMultiplier",
+    "NoiseMultipliers",
+    "Output",
+    "Rounds",
+    "Scheduler",
+    "Seed",
+    "Sparsity",
+    "numbers",
+    "round_option",
+    "spread",
+    "whole",
+    "words",
+]
 
 
-def whole(name: str, value: float) -> int:
-    """Return a number such as 1e6 as an integer, or raise if it is none."""
-    if not float(value).is_integer():
-        raise ValueError(f"{name}={value} must be a whole number.")
+def whole(text: str | float) -> int:
+    """Return 1000, 1e3 or 1_000 as an integer, or raise if it is none."""
+    try:
+        value = float(text)
+        if value != int(value):
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text} must be a whole number, such as 1000 or 1e3.") from None
     return int(value)
 
 
-def number(text: str) -> str | float:
-    """Return a text as a number where it is one."""
-    return float(text) if _is_number(text) else text
+def numbers(option: str, texts: Sequence[str] | None) -> tuple[float, ...]:
+    """Return the numbers of an option that was given by commas, by repetition, or both."""
+    found = []
+    for piece in words(texts):
+        try:
+            found.append(float(piece))
+        except ValueError:
+            raise typer.BadParameter(f"{option} {piece} must be a number.") from None
+    return tuple(found)
 
 
-class ManyValues(TyperCommand):
-    """A command whose repeatable options may be followed by several values.
+def words(texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the words of an option that was given by commas, by repetition, or both.
 
-    Values are taken up to the next option, as long as they are numbers like the first one. After
-    a text they are texts, unless the command's argument is still to come and one of them is there
-    as a file or folder.
+    A text with a colon is one word: commas then part the options of a decoder.
+
+    Examples
+    --------
+    >>> words(["linear,lasso", "amp:low_rank,debias"])
+    ('linear', 'lasso', 'amp:low_rank,debias')
     """
+    found: list[str] = []
+    for text in texts or ():
+        pieces = [text] if ":" in text else text.split(",")
+        found += [piece.strip() for piece in pieces if piece.strip()]
+    return tuple(found)
+
+
+def round_option(name: str, text: str | None = None, **more: Any) -> Any:
+    """Return the option of a parameter of a round, with its name and its meaning."""
+    meaning = describe(name).replace("``", "") if text is None else text
+    return typer.Option(
+        f"--{name.replace('_', '-')}", help=meaning.replace("[", r"\["), show_default=False, **more
+    )
+
+
+def _several(name: str, kind: str) -> Any:
+    return round_option(name, metavar=f"{kind},…")
+
+
+def _whole(name: str, text: str | None = None) -> Any:
+    return round_option(name, text, parser=whole, metavar="N")
+
+
+Compression = Annotated[float | None, round_option("compression")]
+Compressions = Annotated[list[str] | None, _several("compression", "R")]
+Epsilon = Annotated[float | None, round_option("epsilon")]
+Epsilons = Annotated[list[str] | None, _several("epsilon", "E")]
+NoiseMultiplier = Annotated[float | None, round_option("noise_multiplier")]
+NoiseMultipliers = Annotated[list[str] | None, _several("noise_multiplier", "Z")]
+Delta = Annotated[float | None, round_option("delta")]
+NBits = Annotated[int | None, _whole("n_bits")]
+NRows = Annotated[int | None, _whole("n_rows")]
+Sparsity = Annotated[int | None, _whole("sparsity", "Nonzero entries s of the mean.")]
+Rounds = Annotated[int | None, _whole("rounds", "Rounds, which share epsilon.")]
+Colluders = Annotated[int | None, _whole("colluders")]
+Encoder = Annotated[str | None, round_option("encoder")]
+Encoders = Annotated[list[str] | None, _several("encoder", "NAME")]
+Mechanism = Annotated[str | None, round_option("mechanism")]
+Mechanisms = Annotated[list[str] | None, _several("mechanism", "NAME")]
+_DECODER = "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, amp:low_rank,debias."
+Decoder = Annotated[str | None, round_option("decoder", _DECODER)]
+Decoders = Annotated[list[str] | None, round_option("decoder", _DECODER, metavar="NAME,…")]
+ClipNorm = Annotated[float | None, round_option("clip_norm", "ℓ₂ clip of a client's vector.")]
+
+Dim = Annotated[
+    int | None, typer.Option("--dim", parser=whole, metavar="N", help="Length d of a vector.")
+]
+Clients = Annotated[
+    int | None, typer.Option("--clients", parser=whole, metavar="N", help="Clients n of a round.")
+]
+Output = Annotated[Path, typer.Option(help="Folder for pictures and machine-readable results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Seed = Annotated[
+    int, typer.Option(parser=whole, metavar="N", help="First seed of sketches and noise.")
+]
+Jobs = Annotated[
+    int, typer.Option(parser=whole, metavar="N", help="Draws at a time; -1 for one per core.")
+]
+Backend = Annotated[str, typer.Option(help="loky, threading, multiprocessing, sequential or dask.")]
+Scheduler = Annotated[
+    str | None, typer.Option(help="Address of a Dask scheduler, with --backend dask.")
+]
+Data = Annotated[Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")]
+
+
+class ManyNumbers(TyperCommand):
+    """A command whose repeatable options may be followed by several numbers."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Repeat the option before each of its values, as the parser wants it."""
+        """Repeat the option before each of its numbers, as the parser wants it."""
         options = [p for p in self.params if p.param_type_name == "option"]
         repeatable = {name for p in options if getattr(p, "multiple", False) for name in p.opts}
-        flags = {name for p in options if getattr(p, "is_flag", False) for name in p.opts}
-        n_arguments = len(self.params) - len(options)
-        return super().parse_args(ctx, spread(args, repeatable, flags, n_arguments))
+        return super().parse_args(ctx, spread(args, repeatable))
 
 
-def spread(
-    args: list[str], repeatable: Set[str], flags: Set[str] = frozenset(), n_arguments: int = 1
-) -> list[str]:
-    """Return the words of a command line with repeatable options before each of their values."""
+def spread(args: Sequence[str], repeatable: Set[str]) -> list[str]:
+    """Return the words of a command line with repeatable options before each of their numbers."""
     found: list[str] = []
-    option = first = None  # the option whose values come now, and the first of them
-    for word in args:
-        if word.startswith("--"):
-            option, first = (None if word in flags or "=" in word else word), None
-        elif option is not None and first is None:
-            first = word
-        elif first is not None and option in repeatable and _is_value(word, first, n_arguments):
-            found.append(str(option))
-        else:
-            option = first = None
-            n_arguments -= 1
+    option: str | None = None  # the option whose numbers come now
+    for place, word in enumerate(args):
+        if word.startswith("--") or not _is_number(word):
+            option = word if word in repeatable else None
+        elif option is not None and args[place - 1] != option:
+            found.append(option)
         found.append(word)
     return found
-
-
-def _is_value(word: str, first: str, n_arguments: int) -> bool:
-    """Return whether ``word`` goes on with the values that began with ``first``."""
-    if _is_number(first):
-        return _is_number(word)
-    return n_arguments <= 0 or not os.path.exists(word)
 
 
 def _is_number(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""``sparse-secagg serve`` and ``join``: a round between real parties, over TLS."""
+"""``sparse-secagg serve`` and ``join``: a round between real parties; a client's ``budget``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from experiments.cli.options import AsJson
 
-__all__ = ["join", "serve"]
+__all__ = ["budget", "join", "serve"]
 
 RosterFile = Annotated[
     Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
@@ -158,4 +158,33 @@ def _sentence(values: dict[str, Any]) -> str:
     return (
         f"{len(values['survivors'])} survivors: epsilon {values['epsilon']:.4g} at delta "
         f"{values['delta']:.3g}; written: {values['output']}"
+    )
+
+
+def budget(
+    path: Annotated[Path, typer.Argument(help="The client's budget, a SQLite file.")],
+    epsilon: Annotated[float | None, typer.Option(help="Make a budget: ε of a lifetime.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Make a budget: δ of a lifetime.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a client has spent of its lifetime budget; with ε and δ, make a new one."""
+    from sparse_secagg import Budget
+
+    try:
+        account = Budget(path, epsilon, delta)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    values = {
+        "epsilon": account.epsilon,
+        "delta": account.delta,
+        "rounds": account.rounds,
+        "spent": account.spent,
+        "left": account.left,
+    }
+    if as_json:
+        typer.echo(json.dumps(values))
+        return
+    typer.echo(
+        f"{account.rounds} rounds: epsilon {account.spent:.4g} of {account.epsilon:.4g} spent, "
+        f"{account.left:.4g} left (delta {account.delta:.3g})"
     )

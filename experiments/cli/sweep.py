@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from experiments.cli.options import AsJson, Output, Seed
-from experiments.report.terminal import literal
+from experiments.cli.options import (
+    AsJson,
+    Backend,
+    Clients,
+    ClipNorm,
+    Compression,
+    Data,
+    Decoders,
+    Delta,
+    Dim,
+    Encoders,
+    Epsilon,
+    Jobs,
+    Mechanisms,
+    NBits,
+    NoiseMultiplier,
+    NRows,
+    Output,
+    Rounds,
+    Scheduler,
+    Seed,
+    Sparsity,
+    whole,
+    words,
+)
 
 __all__ = ["sweep"]
 
@@ -23,8 +44,9 @@ def sweep(
     axis: Annotated[
         list[str] | None,
         typer.Option(
-            help="What varies, NAME or NAME=V1,V2,…; one or two. Names: sparsity, compression, "
-            "bits, clients, epsilon, noise_multiplier, dim, rows, threshold, rounds."
+            help="What varies, NAME or NAME=V1,V2,…; one or two. Names: sparsity, density, "
+            "compression, n_bits, clients, epsilon, noise_multiplier, dim, n_rows, threshold, "
+            "rounds."
         ),
     ] = None,
     mean: Annotated[
@@ -37,107 +59,102 @@ def sweep(
         Path | None, typer.Option(help="Recorded updates in place of synthetic ones.")
     ] = None,
     recorded_round: Annotated[
-        int | None, typer.Option(help="Which recorded round; the last by default.")
+        int | None,
+        typer.Option(parser=whole, metavar="N", help="Which recorded round; all by default."),
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="Train: a cell is a training run, measured by its accuracy.")
+        str | None,
+        typer.Option(help="Train: a cell is a training run, or a round of heavy-hitters."),
     ] = None,
-    encoder: Annotated[list[str] | None, typer.Option(help="Encoders, one or several.")] = None,
-    mechanism: Annotated[list[str] | None, typer.Option(help="Mechanisms.")] = None,
-    decoder: Annotated[
-        list[str] | None, typer.Option(help="Decoders, as 'lasso' or 'amp:low_rank,debias'.")
+    encoder: Encoders = None,
+    mechanism: Mechanisms = None,
+    decoder: Decoders = None,
+    seeds: Annotated[
+        int | None, typer.Option(parser=whole, metavar="N", help="Repetitions.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Repetitions.", min=1)] = None,
-    dim: Annotated[int | None, typer.Option(help="Dimension d.")] = None,
-    clients: Annotated[int | None, typer.Option(help="Clients n.")] = None,
-    sparsity: Annotated[int | None, typer.Option(help="Nonzero entries s.")] = None,
-    compression: Annotated[float | None, typer.Option(help="r = d/m; 1: unsketched.")] = None,
-    bits: Annotated[int | None, typer.Option("--bits", "--n-bits", help="Bits b.")] = None,
-    rows: Annotated[int | None, typer.Option(help="Rows t of a count sketch.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="ε of a round.")] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="z in place of ε.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of a training run.")] = None,
+    dim: Dim = None,
+    clients: Clients = None,
+    sparsity: Sparsity = None,
+    compression: Compression = None,
+    n_bits: NBits = None,
+    n_rows: NRows = None,
+    epsilon: Epsilon = None,
+    noise_multiplier: NoiseMultiplier = None,
+    delta: Delta = None,
+    clip_norm: ClipNorm = None,
+    rounds: Rounds = None,
     options: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE, a further field of training.")
+        list[str] | None, typer.Option("--set", help="NAME=VALUE, a further field of the cells.")
     ] = None,
     store: Annotated[
         Path | None, typer.Option(help="File of results; OUTPUT/results.sqlite by default.")
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Cells at a time; -1 for one a core.")] = -1,
-    backend: Annotated[
-        str, typer.Option(help="loky, threading, multiprocessing, sequential or dask.")
-    ] = "loky",
-    scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler, with --backend dask.")
-    ] = None,
+    jobs: Jobs = -1,
+    backend: Backend = "loky",
+    scheduler: Scheduler = None,
     slack: Annotated[
         float | None,
         typer.Option(help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric."),
     ] = None,
-    retry_failed: Annotated[bool, typer.Option(help="Run failed cells again.")] = False,
-    export: Annotated[str | None, typer.Option(help="csv or parquet, beside the results.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option(help="List the cells and estimate the time; run nothing.")
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed cells again.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder of training data.")] = None,
+    export: Annotated[str | None, typer.Option(help="csv or parquet: every cell, beside.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells and estimate the time; run nothing.")
+    ] = False,
+    data: Data = None,
     output: Output = Path("sweep-output"),
     as_json: AsJson = False,
     seed: Seed = 0,
 ) -> None:
     """Draw trade-off curves; in parallel, resumable, decoders compared on the same noise."""
-    from experiments.cli.sweep_run import RunOptions, SweepRequest, list_presets, run_request
-    from experiments.sweeps.store import StoreError
+    from experiments.cli.sweeping import RunOptions, SweepRequest, list_presets, run_command
 
-    console = Console(stderr=as_json)
     if preset == "list":
-        list_presets(console)
+        list_presets(Console(stderr=as_json))
         return
-    try:
-        found = run_request(
-            SweepRequest(
-                preset=preset,
-                axes=axis or (),
-                mean=mean,
-                recording=recording,
-                recorded_round=recorded_round,
-                task=task,
-                data=data,
-                encoders=encoder or (),
-                mechanisms=mechanism or (),
-                decoders=decoder or (),
-                seeds=seeds,
-                first_seed=seed,
-                fixed={
-                    "dim": dim,
-                    "clients": clients,
-                    "sparsity": sparsity,
-                    "compression": compression,
-                    "bits": bits,
-                    "rows": rows,
-                    "epsilon": epsilon,
-                    "noise_multiplier": noise_multiplier,
-                    "rounds": rounds,
-                },
-                options=options or (),
-            ),
-            RunOptions(
-                output=output,
-                store=store,
-                jobs=jobs,
-                backend=backend,
-                scheduler=scheduler,
-                retry_failed=retry_failed,
-                dry_run=dry_run,
-                export=export,
-                slack=slack,
-                command=["sparse-secagg", *sys.argv[1:]],
-            ),
-            console,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    except StoreError as error:
-        Console(stderr=True).print("[red]error:[/red]", literal(error))
-        raise typer.Exit(1) from error
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
+    request = SweepRequest(
+        preset=preset,
+        axes=axis or (),
+        mean=mean,
+        recording=recording,
+        rounds=() if recorded_round is None else (recorded_round,),
+        task=task,
+        data=data,
+        encoders=words(encoder),
+        mechanisms=words(mechanism),
+        decoders=words(decoder),
+        seeds=seeds,
+        first_seed=seed,
+        fixed={
+            "dim": dim,
+            "clients": clients,
+            "sparsity": sparsity,
+            "compression": compression,
+            "n_bits": n_bits,
+            "n_rows": n_rows,
+            "epsilon": epsilon,
+            "noise_multiplier": noise_multiplier,
+            "delta": delta,
+            "clip_norm": clip_norm,
+            "rounds": rounds,
+        },
+        options=options or (),
+    )
+    run_command(
+        request,
+        RunOptions(
+            name=preset or "sweep",
+            output=output,
+            store=store,
+            jobs=jobs,
+            backend=backend,
+            scheduler=scheduler,
+            retry_failed=retry_failed,
+            dry_run=dry_run,
+            export=export,
+            slack=slack,
+        ),
+        as_json=as_json,
+    )

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from experiments.cli.options import AsJson, Output
+from experiments.cli.options import (
+    AsJson,
+    Clients,
+    Colluders,
+    Compression,
+    Data,
+    Decoder,
+    Delta,
+    Encoder,
+    Epsilon,
+    Mechanism,
+    NBits,
+    NoiseMultiplier,
+    NRows,
+    Output,
+    Rounds,
+    round_option,
+    whole,
+)
 
 __all__ = ["train"]
 
@@ -16,35 +38,31 @@ def train(
     task: Annotated[
         str,
         typer.Option(
-            help="digits, mnist, mnist-small, fashion-mnist, emnist-cnn, emnist-dense, next-word, "
-            "next-word-paper or heavy-hitters."
+            help="digits, digits-300, mnist, mnist-small, fashion-mnist, emnist-cnn, emnist-dense, "
+            "next-word, next-word-paper or heavy-hitters."
         ),
     ] = "digits",
-    rounds: Annotated[int | None, typer.Option(help="Rounds; else the task's.")] = None,
-    clients: Annotated[int | None, typer.Option(help="Clients in a round.")] = None,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise multiplier z of each round.")
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon of all rounds together, instead of z.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="Delta.")] = 1e-5,
-    compression: Annotated[float | None, typer.Option(help="d/m; 1 sends no sketch.")] = None,
-    n_bits: Annotated[int | None, typer.Option(help="Bits of a coordinate.")] = None,
-    encoder: Annotated[str, typer.Option(help="Encoder.")] = "count_sketch",
-    n_rows: Annotated[int | None, typer.Option(help="Rows of a count sketch.")] = None,
-    mechanism: Annotated[str, typer.Option(help="ddg, skellam or central.")] = "ddg",
-    decoder: Annotated[
-        str | None, typer.Option(help="NAME or NAME:option,... such as amp:low_rank.")
-    ] = None,
+    rounds: Rounds = None,
+    clients: Clients = None,
+    noise_multiplier: NoiseMultiplier = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    compression: Compression = None,
+    n_bits: NBits = None,
+    encoder: Encoder = None,
+    n_rows: NRows = None,
+    mechanism: Mechanism = None,
+    decoder: Decoder = None,
     debias: Annotated[
         bool | None, typer.Option(help="Unbiased estimates; else the task's choice.")
     ] = None,
-    clip_norm: Annotated[str | None, typer.Option(help="A number, or adaptive.")] = None,
+    clip_norm: Annotated[
+        str | None, round_option("clip_norm", "ℓ₂ clip of an update: a number, or adaptive.")
+    ] = None,
     client_rate: Annotated[float | None, typer.Option(help="Clients' learning rate.")] = None,
     server_rate: Annotated[float | None, typer.Option(help="Server's learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Server's momentum.")] = None,
-    colluders: Annotated[int, typer.Option(help="Clients that collude with the server.")] = 0,
+    colluders: Colluders = None,
     private_noise: Annotated[
         bool, typer.Option("--private-noise", help="Noise and cohorts that nobody can repeat.")
     ] = False,
@@ -54,15 +72,22 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in --output.")
     ] = False,
+    patience: Annotated[
+        int | None,
+        typer.Option(parser=whole, metavar="N", help="Stop after N rounds without a new best."),
+    ] = None,
     output: Output = Path("train-output"),
     as_json: AsJson = False,
-    jobs: Annotated[int, typer.Option(help="Threads of the local training.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(parser=whole, metavar="N", help="Threads of the local training.")
+    ] = 1,
     seed: Annotated[
-        int, typer.Option(help="Cohorts, batches, sketches, simulated noise.", min=0)
+        int,
+        typer.Option(
+            parser=whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
+        ),
     ] = 0,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")
-    ] = None,
+    data: Data = None,
     domain: Annotated[
         str | None,
         typer.Option(
@@ -77,37 +102,75 @@ def train(
     ] = None,
 ) -> None:
     """Train a model by federated averaging through the private pipeline."""
-    from experiments.cli.train_run import train as run
+    from experiments.datasets import read_items
+    from experiments.report import training_report
+    from experiments.report.console import bar
+    from experiments.report.terminal import literal
+    from experiments.training.callbacks import EarlyStop
+    from experiments.training.config import TrainingConfig
+    from experiments.training.heavy_hitters import HeavyHittersResult
+    from experiments.training.loop import run_training
+    from experiments.training.records import RoundRecord
 
-    run(
-        {
-            "task": task,
-            "rounds": rounds,
-            "clients": clients,
-            "noise_multiplier": noise_multiplier,
-            "epsilon": epsilon,
-            "delta": delta,
-            "compression": compression,
-            "n_bits": n_bits,
-            "encoder": encoder,
-            "n_rows": n_rows,
-            "mechanism": mechanism,
-            "decoder": decoder,
-            "debias": debias,
-            "clip_norm": clip_norm,
-            "client_rate": client_rate,
-            "server_rate": server_rate,
-            "momentum": momentum,
-            "colluders": colluders,
-            "private_noise": private_noise,
-            "seed": seed,
-            "data": None if data is None else str(data),
-            "domain": domain,
-        },
-        candidates=candidates,
-        output=output,
-        record=record,
-        resume=resume,
-        jobs=jobs,
-        as_json=as_json,
-    )
+    console = Console(stderr=as_json)
+    try:
+        config = TrainingConfig(
+            task=task,
+            rounds=rounds,
+            clients=clients,
+            noise_multiplier=noise_multiplier,
+            epsilon=epsilon,
+            delta=delta,
+            compression=compression,
+            n_bits=n_bits,
+            encoder=encoder,
+            n_rows=n_rows,
+            mechanism=mechanism,
+            decoder=decoder,
+            debias=debias,
+            clip_norm=_number(clip_norm),
+            client_rate=client_rate,
+            server_rate=server_rate,
+            momentum=momentum,
+            colluders=colluders,
+            private_noise=private_noise,
+            seed=seed,
+            data=data,
+            domain=domain,
+        )
+        names = None if candidates is None else read_items(candidates)
+        with bar(console) as bars:
+            line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
+
+            def progress(current: RoundRecord, resolved: TrainingConfig) -> None:
+                text = training_report.progress_text(current, resolved)
+                bars.update(line, description=text, completed=current.number)
+
+            result = run_training(
+                config,
+                output=output,
+                resume=resume,
+                record=record,
+                jobs=jobs,
+                progress=progress,
+                callbacks=[] if patience is None else [EarlyStop(patience)],
+            )
+    except (ValueError, ImportError, FileExistsError) as error:
+        raise typer.BadParameter(str(error)) from error
+    if names is not None and isinstance(result, HeavyHittersResult):
+        result = result.named(names)
+    files = training_report.write(result, output, shlex.join(["sparse-secagg", *sys.argv[1:]]))
+    if as_json:
+        typer.echo(json.dumps(training_report.as_document(result), indent=2))
+        return
+    training_report.show(result, console)
+    for path in files:
+        console.print(literal(f"written: {path}"))
+
+
+def _number(text: str | None) -> float | str | None:
+    """Return the number that a text is; any other text is for the configuration to judge."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

@@ -83,12 +83,12 @@ __all__ = [
     "tff",
 ]
 
-_EMBEDDED: dict[str, Callable[..., Any]] = {
+_EMBEDDED: dict[str, Callable[..., ClientData | ClientSets | ClientTexts]] = {
     "digits": digits,
     "python-docstrings": python_docstrings,
     "python-identifiers": python_identifiers,
 }
-_FROM_FOLDER: dict[str, Callable[..., Any]] = {
+_FROM_FOLDER: dict[str, Callable[..., ClientData | ClientSets | ClientTexts]] = {
     "fashion-mnist": fashion_mnist,
     "femnist": femnist,
     "mnist-by-writer": mnist_by_writer,

@@ -227,7 +227,7 @@ def _cells(domain: str | int) -> int | None:
         return domain
     power = re.fullmatch(r"2(?:\*\*|\^)(\d{1,2})", domain.strip())
     if power:
-        return 2 ** int(power[1])
+        return 1 << int(power[1])
     try:
         number = float(domain)
     except ValueError:

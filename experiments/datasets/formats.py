@@ -30,7 +30,9 @@ def load_path(
             f"{path} is neither a dataset's name nor a file or folder{looked}. "
             f"Names: {', '.join(known)}."
         )
-    return (_folder_loader(found) if found.is_dir() else _file_loader(found))(found, **options)
+    loader = _folder_loader(found) if found.is_dir() else _file_loader(found)
+    loaded: ClientData | ClientSets | ClientTexts = loader(found, **options)
+    return loaded
 
 
 def _folder_loader(folder: Path) -> Callable[..., Any]:

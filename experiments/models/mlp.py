@@ -72,7 +72,8 @@ class MLP(Model):
         """Return the gradient of the mean cross-entropy, in the precision of ``weights``."""
         local = weights.copy()
         _descend(self._layers(local), x.astype(weights.dtype), y, 1.0)
-        return weights - local
+        step: NDArray[Any] = weights - local
+        return step
 
     def accuracy(self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> float:
         scores = _forward(self._layers(weights), x)[-1]

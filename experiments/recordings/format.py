@@ -334,7 +334,7 @@ class _Checker:
             isinstance(value, dict) and all(isinstance(each, kind) for each in value.values()),
             f"{key} is not an object of {kind.__name__}",
         )
-        return value
+        return dict(value)
 
 
 def check_clip_norm(clip_norm: float | None) -> float | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,13 +23,29 @@ from experiments.datasets.arrays import check_npz
 from experiments.recordings.recorder import as_arrays, flatten, layer_shapes
 from experiments.recordings.recording import Recording, RecordingError
 
-__all__ = ["import_arrays", "import_state_dicts"]
+__all__ = ["import_arrays", "import_state_dicts", "opened"]
 
 _BLOCK_BYTES = 2**25
 _TORCH_SUFFIXES = (".pt", ".pth")
 
 #: Deflate cannot shrink by more than this factor, so a member that claims more is lying.
 _MOST_COMPRESSED = 1100
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Recording]:
+    """Open a recording in any form; files are unpacked into a temporary folder."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there; record with sparse-secagg train --record.")
+    if path.is_dir():
+        yield Recording.open(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="sparse-secagg-") as folder:
+        place = Path(folder) / path.stem
+        if path.suffix in (".npy", ".npz"):
+            yield import_arrays(path, place)
+        else:
+            yield Recording.unpack(path, place)
 
 
 def import_arrays(

@@ -1,7 +1,6 @@
-"""A recorded round prepared for evaluation, and the private round made of it.
+"""A recorded round prepared for evaluation: its clip, its truth and the seed of its noise.
 
-``compare`` and ``sweep --recording`` both take the clip, the truth, the seed and the round itself
-from here, so that they agree to the last digit. The truth is the mean of the clipped clients: that
+The truth is the mean of the clipped clients: that
 is what a round estimates. Rounds are read in blocks, so that one larger than memory will do.
 """
 
@@ -14,18 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from sparse_secagg import SparseSecAgg, ThresholdFeedback
-from sparse_secagg.encoders import LinearEncoder, registry
-
 __all__ = [
     "RoundData",
-    "RoundSettings",
     "choose_clip",
     "draw_seed",
-    "make_encoder",
     "prepare_round",
     "row_norms",
-    "run_round",
 ]
 
 _BLOCK_BYTES = 2**25
@@ -156,72 +149,6 @@ def _row_slices(X: Any) -> list[slice]:
     n, d = X.shape
     step = max(1, _BLOCK_BYTES // (8 * d))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
-
-
-# --- one private round -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundSettings:
-    """A private round with simulated noise.
-
-    Attributes
-    ----------
-    encoder, mechanism : str
-        Their names.
-    compression : float
-        r = d/m; 1 sends the vector itself, unsketched.
-    n_rows : int or None
-        Rows of a count sketch; None for the encoder's own choice.
-    epsilon, noise_multiplier : float or None
-        One of them; z where both are given.
-    delta : float
-        δ of ε.
-    n_bits : int
-        Bits of a coordinate.
-    threshold : float
-        Share of the sketch's entries, the smallest, that is set to zero before decoding.
-    layers : dict of str to slice, or None
-        Sketch each layer by itself.
-    """
-
-    encoder: str
-    mechanism: str
-    compression: float
-    n_rows: int | None
-    epsilon: float | None
-    noise_multiplier: float | None
-    delta: float
-    n_bits: int
-    threshold: float = 0.0
-    layers: dict[str, slice] | None = None
-
-
-def run_round(rows: Any, clip_norm: float, settings: RoundSettings, seed: int) -> SparseSecAgg:
-    """Make one private round of the rows; it can then be decoded as often as wanted."""
-    return SparseSecAgg(
-        make_encoder(settings.encoder, settings.compression, settings.n_rows),
-        mechanism=settings.mechanism,
-        epsilon=1.0 if settings.epsilon is None else settings.epsilon,
-        noise_multiplier=settings.noise_multiplier,
-        delta=settings.delta,
-        clip_norm=clip_norm,
-        n_bits=settings.n_bits,
-        decoder="linear",
-        layers=settings.layers,
-        feedback=ThresholdFeedback(settings.threshold) if settings.threshold else None,
-        random_state=seed,
-        simulation_seed=seed,
-        diagnostics=True,
-    ).fit(rows)
-
-
-def make_encoder(name: str, compression: float, n_rows: int | None) -> LinearEncoder:
-    """Return an encoder; at compression 1 nothing is sketched, whatever its name."""
-    if name == "identity" or compression == 1:
-        return registry.get("identity")
-    rows = {"n_rows": n_rows} if name == "count_sketch" and n_rows is not None else {}
-    return registry.get(name, compression=compression, **rows)
 
 
 def draw_seed(seed: int, number: int) -> int:

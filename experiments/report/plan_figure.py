@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.report.style import PALETTE, new_figure
+from experiments.report.style import PALETTE, finish, new_figure
 from sparse_secagg.planner import Plan, TradeOff, trade_offs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["check_picture", "draw_plan"]
 
@@ -42,7 +45,7 @@ def check_picture(path: Path) -> None:
         raise ValueError(f"plot={path} must end in one of {', '.join(_SUFFIXES)}.")
 
 
-def draw_plan(made: Plan, request: dict[str, Any], path: Path) -> None:
+def draw_plan(made: Plan, request: dict[str, Any], *, width: float = 7.2) -> Figure:
     """Draw what :func:`~sparse_secagg.plan` chose among, and its choice.
 
     Parameters
@@ -51,12 +54,11 @@ def draw_plan(made: Plan, request: dict[str, Any], path: Path) -> None:
         The choice.
     request : dict
         The arguments of ``plan``.
-    path : Path
-        Of the picture; PNG, SVG or PDF by its suffix.
+    width : float
+        Of the picture, in inches.
     """
-    check_picture(path)
     curves = trade_offs(**request)
-    figure = new_figure(7.2, 5.4)
+    figure = new_figure(width, 4.4)
     axis = figure.subplots()
     for curve in curves:
         _draw_curve(axis, curve)
@@ -78,11 +80,10 @@ def draw_plan(made: Plan, request: dict[str, Any], path: Path) -> None:
     )
     _set_limits(axis, made, curves)
     axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
     handles = [*_legend(curves), *axis.get_legend_handles_labels()[0]]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
-    figure.suptitle(f"{_caption(made)}\n{_choice(made)}", fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    finish(figure, [axis], f"{_caption(made)}; {_choice(made)}", handles=handles)
+    return figure
 
 
 def _draw_curve(axis: Any, curve: TradeOff) -> None:

@@ -1,33 +1,179 @@
-"""How the project's pictures look: colours, sizes and how they are written."""
+"""How the project's pictures look: a colour and marker per decoder, legends that fit, captions."""
 
 from __future__ import annotations
 
+import textwrap
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.decoders import ALIASES, split_decoder
 from experiments.private_files import make_folder, open_private
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+__all__ = [
+    "FORMATS",
+    "PALETTE",
+    "apart",
+    "decoder_style",
+    "finish",
+    "new_figure",
+    "readable_on",
+    "save",
+    "save_picture",
+    "shades",
+]
+
+FORMATS = ("png", "svg", "pdf")
 
 #: Okabe and Ito's colours, told apart by colour-blind readers too; grey for their yellow, which
 #: is too pale for a line on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
-#: One a colour, so that curves differ in print without colours, too.
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+#: Colour and marker of every decoder, in all figures; solvers of one problem share a colour.
+_DECODERS = {
+    "linear": (PALETTE[0], "o"),
+    "median": (PALETTE[5], "v"),
+    "ridge": (PALETTE[2], "s"),
+    "working_set": (PALETTE[3], "D"),
+    "ista": (PALETTE[3], "<"),
+    "fista": (PALETTE[3], ">"),
+    "sklearn_lasso": (PALETTE[3], "d"),
+    "sqrt_lasso": (PALETTE[3], "p"),
+    "cosamp": (PALETTE[7], "1"),
+    "omp": (PALETTE[7], "^"),
+    "iht": (PALETTE[4], "P"),
+    "amp": (PALETTE[1], "X"),
+    "auto": (PALETTE[6], "*"),
+}
+#: Of a decoder of one's own, by its name.
+_OTHERS = (("#6A3D9A", "h"), ("#B15928", "8"), ("#1B7837", "H"), ("#7F0000", "p"))
+_LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (1, 2)), (0, (6, 1, 1, 1)))
+#: Lines of a decoder with options: which decoder, hence which colour, is said by its name.
+_OPTIONS = {
+    "": 0,
+    "debias": 1,
+    "low_rank": 2,
+    "low_rank,debias": 3,
+    "auto": 4,
+    "auto,debias": 5,
+    "positive": 1,
+}
+
+
+def decoder_style(decoder: str) -> dict[str, Any]:
+    """Return colour, marker and line of a decoder: the same in every figure of the project."""
+    name, options = split_decoder(decoder)
+    name = ALIASES.get(name, name)
+    pick = zlib.crc32(name.encode()) % len(_OTHERS)
+    colour, marker = _DECODERS.get(name, _OTHERS[pick])
+    line = _OPTIONS.get(options, 1 + zlib.crc32(options.encode()) % (len(_LINES) - 1))
+    filled = {} if not options else {"markerfacecolor": "white"}
+    return {"color": colour, "marker": marker, "linestyle": _LINES[line], **filled}
+
+
+def shades(n: int) -> list[dict[str, Any]]:
+    """Return colours and markers for the ordered values of a parameter, light to dark."""
+    import matplotlib
+
+    scale = matplotlib.colormaps["viridis_r"]
+    places = [0.15 + 0.85 * k / max(n - 1, 1) for k in range(n)]
+    markers = "os^DvPX*<>"
+    return [
+        {"color": scale(place), "marker": markers[k % len(markers)], "linestyle": "-"}
+        for k, place in enumerate(places)
+    ]
+
+
+def apart(curves: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Return lines for curves that lie on one another, so that all are seen; by name.
+
+    Curves coincide where they differ by less than half a per cent at every point. Their dashes are
+    interleaved.
+    """
+    groups: list[list[str]] = []
+    for name, values in curves.items():
+        for group in groups:
+            if _coincide(values, curves[group[0]]):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    lines: dict[str, Any] = {}
+    for group in groups:
+        gap = 5.0 * (len(group) - 1)
+        if gap:
+            lines |= {name: (5.0 * k, (5.0, gap)) for k, name in enumerate(group)}
+    return lines
+
+
+def _coincide(a: Sequence[float], b: Sequence[float]) -> bool:
+    if len(a) != len(b) or len(a) < 2:
+        return False
+    return all(abs(x - y) <= 0.005 * max(abs(x), abs(y)) for x, y in zip(a, b))
 
 
 def new_figure(width: float = 7.0, height: float = 4.5) -> Figure:
     """Return an empty figure of so many inches; needs no display and no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)  # measures texts, for the legend
+    return figure
+
+
+def finish(
+    figure: Figure, axes: Sequence[Axes], caption: str, *, handles: Sequence[Any] | None = None
+) -> None:
+    """Write the caption above and one legend below all panels, both inside the picture.
+
+    The legend has as many columns as fit; the picture grows for its lines, so that panels keep
+    their size.
+    """
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(caption, max(20, int(13.5 * width)))
+    figure.suptitle("\n".join(lines), fontsize=8.5, color="0.25")
+    grown = height + 0.14 * max(len(lines) - 1, 0)
+    found = _handles(axes) if handles is None else {h.get_label(): h for h in handles}
+    if not found:
+        figure.set_size_inches(width, grown)
+        return
+    labels = ["\n".join(textwrap.wrap(str(label), int(11 * width))) for label in found]
+    for columns in range(min(len(found), 8), 0, -1):
+        legend = figure.legend(
+            list(found.values()),
+            labels,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=8.5,
+            columnspacing=1.2,
+            handlelength=2.6,
+        )
+        box = legend.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
+        if box.width <= 0.97 * figure.bbox.width or columns == 1:
+            break
+        legend.remove()
+    figure.set_size_inches(width, grown + box.height / figure.dpi)
+
+
+def _handles(axes: Sequence[Axes]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels()):
+            found.setdefault(label, handle)
+    return found
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write ``stem.png`` and ``stem.svg`` and return their paths."""
+    """Write ``stem.png``, ``stem.svg`` and ``stem.pdf`` and return their paths."""
     make_folder(stem.parent)
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
     for path in paths:
         save_picture(figure, path)
     return paths
@@ -36,12 +182,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
 def save_picture(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write one picture, readable for its owner: most show what was measured on clients' data."""
     with open_private(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=dpi)
-
-
-def style(index: int) -> dict[str, Any]:
-    """Return colour and marker of the index-th curve of a picture."""
-    return {"color": PALETTE[index % len(PALETTE)], "marker": MARKERS[index % len(MARKERS)]}
+        figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi)
 
 
 def readable_on(colour: tuple[float, float, float, float]) -> str:

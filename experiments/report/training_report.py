@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.private_files import make_folder, write_text
-from experiments.report.style import PALETTE, new_figure, save
+from experiments.report.html import Picture, Section, version_tables, write_report
+from experiments.report.style import PALETTE, decoder_style, finish, new_figure, save
+from experiments.report.tables import TextTable, print_table, write_tables
 from experiments.report.terminal import literal
 from experiments.training import tasks
 from experiments.training.config import TrainingConfig
 from experiments.training.heavy_hitters import HeavyHittersResult
 from experiments.training.records import RoundRecord, TrainingResult
+from experiments.versions import versions
 from sparse_secagg.privacy import describe_observer
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ _ROWS = 12
 def as_document(result: TrainingResult) -> dict[str, Any]:
     """Return the result, its weights aside, as JSON values; infinite ε is null."""
     document: dict[str, Any] = {
-        "config": asdict(result.config),
+        "config": result.config.parameters() | {"data": result.config.data},
         "n_parameters": result.n_parameters,
         "population": result.population,
         "epsilon_server": [_finite(record.privacy.server) for record in result.history],
@@ -60,7 +62,7 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
         "seconds": [record.seconds for record in result.history],
         "epsilon": _finite(result.epsilon),
         "observer": result.observer,
-        "delta": result.config.delta,
+        "delta": result.config.spec.delta,
         "bits_per_parameter": result.bits_per_parameter,
         "unconverged": result.unconverged,
         "not_private": result.not_private,
@@ -102,32 +104,53 @@ def not_private_because(result: TrainingResult) -> list[str]:
     return reasons
 
 
-def write(result: TrainingResult, folder: Path) -> list[Path]:
-    """Write ``training.json`` and the curves as ``training.png`` and ``.svg``; return the paths."""
+def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]:
+    """Write ``training.json``, the curves as pictures, tables and the report; return the paths."""
     make_folder(folder)
     path = folder / "training.json"
     write_text(path, json.dumps(as_document(result), indent=2) + "\n")
+    files, pictures, tables, lines = [path], [], [], []
     if isinstance(result, HeavyHittersResult):
-        return [path]
-    return [path, *save(draw(result), folder / "training")]
+        released = [(str(k), name) for k, name in enumerate(result.top, 1)]
+        tables.append(TextTable("Released items", ("rank", "item"), tuple(released), 2))
+        lines.append(f"ε = {_epsilon(result.epsilon)} against {_against(result)}.")
+    else:
+        figure = draw(result)
+        files += save(figure, folder / "training")
+        pictures.append(Picture(figure, f"test accuracy on {ACCURACY_ON}, and privacy spent"))
+        tables.append(_table(result))
+    files += write_tables(tables, folder / "training")
+    section = Section(result.config.task, "", lines, pictures, tables)
+    notes = [f"Not private: {reason}." for reason in not_private_because(result)]
+    more = {
+        "notes": notes,
+        "command": command,
+        "closing": "",
+        "versions": version_tables([versions()]),
+    }
+    return [*files, write_report(folder / "report.html", "training", [section], **more)]
+
+
+def _against(result: TrainingResult) -> str:
+    return describe_observer(result.observer, result.config.spec.colluders)
 
 
 def show(result: TrainingResult, console: Console) -> None:
     """Print the run: what it was, a table of rounds, and what it cost."""
-    config = result.config
+    config, spec = result.config, result.config.spec
     console.print(
         literal(config.task, "bold")
         + literal(
             f": {result.n_parameters:,} parameters, "
-            f"{config.encoder if config.compression != 1 else 'no sketch'}, r = "
-            f"{config.compression:g}, b = {config.n_bits}: {result.bits_per_parameter:.3g} bits "
-            f"per parameter; decoder {config.decoder}."
+            f"{spec.encoder if spec.compression != 1 else 'no sketch'}, r = {spec.compression:g}, "
+            f"b = {spec.n_bits}: {result.bits_per_parameter:.3g} bits per parameter; decoder "
+            f"{spec.decoder}."
         )
     )
     if isinstance(result, HeavyHittersResult):
         _show_hitters(result, console)
     else:
-        console.print(_table(result))
+        print_table(_table(result), console)
         console.print(literal(f"Accuracy is that on {ACCURACY_ON}."))
     if result.unconverged:
         console.print(f"The decoder stopped early in {result.unconverged} rounds.")
@@ -137,8 +160,8 @@ def show(result: TrainingResult, console: Console) -> None:
 
 def _show_hitters(result: HeavyHittersResult, console: Console) -> None:
     """Print what is released, and apart from it what was measured on the exact data."""
-    against = describe_observer(result.observer, result.config.colluders)
-    spent = f"ε = {_epsilon(result.epsilon)} against {against} at δ = {result.config.delta:g}"
+    delta = result.config.spec.delta
+    spent = f"ε = {_epsilon(result.epsilon)} against {_against(result)} at δ = {delta:g}"
     console.print(literal(f"Domain: {result.domain.description}."))
     console.print(literal(f"Released ({spent}): the {len(result.top)} most common,"))
     console.print(literal(_few(result.top)))
@@ -159,62 +182,67 @@ def _few(names: Sequence[str], most: int = 15) -> str:
 
 def progress_text(record: RoundRecord, config: TrainingConfig) -> str:
     """Return one line about a round: accuracy, where it may be told, and ε so far."""
-    observer = record.privacy.release if config.mechanism == "central" else record.privacy.colluders
+    observer = (
+        record.privacy.release if config.spec.mechanism == "central" else record.privacy.colluders
+    )
     spent = f"ε {_epsilon(observer)}"
     if not tasks.get(config.task).trains:  # its accuracy is measured on the clients' own data
         return f"{config.task}: {spent}"
     return f"{config.task}: test accuracy {record.accuracy:.1%}, {spent}"
 
 
-def draw(result: TrainingResult) -> Figure:
+def draw(result: TrainingResult, *, width: float = 1.0) -> Figure:
     """Return the curves of accuracy and of ε over rounds."""
     config, rounds = result.config, [record.number for record in result.history]
-    private = not math.isinf(result.epsilon)
-    figure = new_figure(10 if private else 6, 4)
+    spec, private = config.spec, not math.isinf(result.epsilon)
+    figure = new_figure(width * (10 if private else 6), 3.8)
     left, *right = figure.subplots(1, 2 if private else 1, squeeze=False)[0]
-    left.plot(rounds, result.accuracy, color=PALETTE[0])
-    noise = f", z = {config.noise_multiplier:g}" if config.noise_multiplier else ""
-    left.set(
-        xlabel="round",
-        ylabel="test accuracy",
-        title=f"{config.task}: r = {config.compression:g}{noise}, {config.decoder}",
-    )
-    left.set_xlim(0, rounds[-1])
-    left.grid(alpha=0.3)
+    look = decoder_style(spec.decoder) | {"marker": ""}
+    left.plot(rounds, result.accuracy, label=f"accuracy, decoder {spec.decoder}", **look)
+    left.set(xlabel="round", ylabel="test accuracy")
     for panel in right:
-        for (name, _), colour, style in zip(_observers(result), PALETTE, ("-", "--", ":")):
-            label = f"against {describe_observer(name, config.colluders)}"
+        for (name, _), colour, style in zip(_observers(result), PALETTE[2:], ("-", "--", ":")):
+            label = f"ε against {describe_observer(name, spec.colluders)}"
             spent = [getattr(record.privacy, name) for record in result.history]
             panel.plot(rounds, spent, color=colour, linestyle=style, label=label)
-        panel.set(xlabel="round", ylabel=f"ε at δ = {config.delta:g}", title="Privacy spent so far")
+        panel.set(xlabel="round", ylabel=f"ε at δ = {spec.delta:g}", title="Privacy spent so far")
+    for panel in (left, *right):
         panel.set_xlim(0, rounds[-1])
         panel.grid(alpha=0.3)
-        panel.legend()
+        panel.spines[["top", "right"]].set_visible(False)
+    noise = f"z = {spec.noise_multiplier:g}"
+    if spec.noise_multiplier is None:
+        noise = f"ε = {spec.epsilon:g} in all"
+    caption = (
+        f"{config.task}, d = {result.n_parameters:,}, n = {config.clients:,} of "
+        f"{result.population:,}, r = {spec.compression:g}, {noise}, b = {spec.n_bits}, "
+        f"{len(rounds)} rounds, seed {config.seed}"
+    )
+    finish(figure, [left, *right], caption)
     return figure
 
 
-def _table(result: TrainingResult) -> Table:
-    table = Table(title=f"{len(result.history)} rounds, {result.seconds:.1f} s")
+def _table(result: TrainingResult) -> TextTable:
     observers = _observers(result)
-    shown = [f"ε ({heading})" for _, heading in observers]
-    for heading in ("round", "test accuracy", *shown, "clip"):
-        table.add_column(heading, justify="right")
+    heads = ("round", "test accuracy", *(f"ε ({heading})" for _, heading in observers), "clip")
     history = result.history
     step = math.ceil(len(history) / _ROWS)
-    for record in history:
-        if record.number % step == 0 or record is history[-1]:
-            table.add_row(
-                str(record.number),
-                f"{record.accuracy:.2%}",
-                *(_epsilon(getattr(record.privacy, name)) for name, _ in observers),
-                f"{record.clip_norm:.3g}",
-            )
-    return table
+    rows = [
+        (
+            str(record.number),
+            f"{record.accuracy:.2%}",
+            *(_epsilon(getattr(record.privacy, name)) for name, _ in observers),
+            f"{record.clip_norm:.3g}",
+        )
+        for record in history
+        if record.number % step == 0 or record is history[-1]
+    ]
+    return TextTable(f"{len(history)} rounds", heads, tuple(rows), 0)
 
 
 def _observers(result: TrainingResult) -> list[tuple[str, str]]:
     """Return the observers whose ε a run shows, with short headings."""
-    colluders = result.config.colluders
+    colluders = result.config.spec.colluders
     also = [("colluders", f"server + {colluders}")] if colluders else []
     return [("server", "server"), *also, ("release", "release")]
 

@@ -100,7 +100,8 @@ def _layer(
 
 def _cumulative_shares(squares: NDArray[np.float64]) -> NDArray[np.float64]:
     cumulative = np.cumsum(np.sort(squares)[::-1])
-    return cumulative / cumulative[-1]
+    shares: NDArray[np.float64] = cumulative / cumulative[-1]
+    return shares
 
 
 def _needed(shares: NDArray[np.float64]) -> dict[float, int]:

@@ -7,13 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from experiments.results.statistics import Interval, find_winner, mean_interval, paired_difference
+from experiments.results.statistics import Gap, Samples, compare, find_winner, mean_of
 from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES
 
-__all__ = ["CONCLUSIONS", "Conclusion", "conclude", "largest_within_slack", "slack_gap"]
+__all__ = [
+    "CONCLUSIONS",
+    "SLACK",
+    "Allowed",
+    "Conclusion",
+    "cheapest_messages",
+    "conclude",
+    "is_within",
+    "largest_within_slack",
+    "samples_by",
+    "slack_gap",
+]
 
 #: Decoders that make no use of sparsity or of any other structure.
 PLAIN = ("linear", "median", "ridge")
@@ -51,12 +60,12 @@ def crossing(table: SweepTable, slack: float) -> Conclusion:
     """State up to which value of the axis a sparse decoder beats the plain ones."""
     (axis,) = table.axes
     lines = []
-    encoders = list(dict.fromkeys(result.cell.encoder for result in table.results))
+    encoders = list(dict.fromkeys(result.cell.spec.encoder for result in table.results))
     for encoder in encoders:
         groups, central = {}, {}
         for group in table.groups("decoder").values():
             cell = group[0].cell
-            if cell.encoder == encoder:
+            if cell.spec.encoder == encoder:
                 value = getattr(cell, axis)
                 groups[value] = table.samples(group, table.metric)
                 central[value] = group[0].metrics.get("theory_central")
@@ -71,20 +80,20 @@ def crossing(table: SweepTable, slack: float) -> Conclusion:
 
 
 def _below_central(
-    groups: dict[Any, dict[str, dict[int, float]]], central: dict[Any, float | None]
+    groups: dict[Any, dict[str, Samples]], central: dict[Any, float | None]
 ) -> float | None:
     """Return the last value, from the smallest on, at which a decoder beats central noise."""
     last = None
     for value in sorted(groups):
         bound = central[value]
-        if bound is None or min(map(_mean, groups[value].values())) >= bound:
+        if bound is None or min(map(_error, groups[value].values())) >= bound:
             break
         last = value
     return last
 
 
-def _crossing_of(axis: str, groups: dict[Any, dict[str, dict[int, float]]], lower: bool) -> str:
-    leads: dict[Any, tuple[str, str, Interval, float, float]] = {}
+def _crossing_of(axis: str, groups: dict[Any, dict[str, Samples]], lower: bool) -> str:
+    leads: dict[Any, tuple[str, str, Gap, float, float]] = {}
     for value in sorted(groups):
         samples = groups[value]
         plain = {name: s for name, s in samples.items() if name.partition(":")[0] in PLAIN}
@@ -93,12 +102,13 @@ def _crossing_of(axis: str, groups: dict[Any, dict[str, dict[int, float]]], lowe
             return "needs a plain decoder (linear, median, ridge) and a sparse one to compare."
         best = find_winner(sparse, lower_is_better=lower).best
         rival = find_winner(plain, lower_is_better=lower).best
-        gap = paired_difference(sparse[best], plain[rival])
-        means = _mean(sparse[best]), _mean(plain[rival])
-        leads[value] = (best, rival, gap, *means)
+        # every pair of a sparse and a plain decoder might have been the one
+        pairs = len(sparse) * len(plain)
+        gap = compare(sparse[best], plain[rival], ratio=lower, comparisons=pairs)
+        error, other = (mean_of(s, geometric=lower).mean for s in (sparse[best], plain[rival]))
+        leads[value] = (best, rival, gap, error, other)
     label = AXES[axis].label
-    sign = 1 if lower else -1
-    pays = [v for v, lead in leads.items() if lead[2].excludes_zero and sign * lead[2].mean < 0]
+    pays = [v for v, lead in leads.items() if _is_better(lead[2], lower)]
     if not pays:
         return f"no sparse decoder beats the plain ones at any {label}."
     last = max(pays)
@@ -109,7 +119,7 @@ def _crossing_of(axis: str, groups: dict[Any, dict[str, dict[int, float]]], lowe
         return f"{text}, the last value tried; they cross beyond it."
     after = min(beyond)
     best, rival, gap, error, other = leads[after]
-    how = "a tie" if not gap.excludes_zero else "worse"
+    how = "worse" if gap.is_certain else "a tie"
     place = _interpolate(last, leads[last], after, leads[after])
     where = f"; the curves cross at about {float(f'{place:.2g}'):g}" if place is not None else ""
     against = f"{best} {error:.3g}, {rival} {other:.3g}: {how}"
@@ -128,17 +138,26 @@ def _interpolate(a: float, lead: Any, b: float, next_lead: Any) -> float | None:
 # --- slack ---------------------------------------------------------------------------------------
 
 
-def slack_gap(
-    values: dict[int, float], reference: dict[int, float], slack: float, lower: bool
-) -> Interval:
-    """Return by how much values exceed what the slack allows, paired over seeds.
+def slack_gap(values: Samples, reference: Samples, slack: float, lower: bool) -> Gap:
+    """Return by how much values exceed what the slack allows, paired over draws.
 
-    Errors may be 1 + slack times the reference's, accuracies slack below it. Negative: within.
+    Errors may be 1 + slack times the reference's, accuracies slack below it. Ratios below 1 and
+    differences below 0 are within.
     """
-    seeds = sorted(values.keys() & reference.keys())
     if lower:
-        return mean_interval([values[k] - (1 + slack) * reference[k] for k in seeds])
-    return mean_interval([reference[k] - slack - values[k] for k in seeds])
+        allowed = {draw: (1 + slack) * value for draw, value in reference.items()}
+        return compare(values, allowed, ratio=True)
+    return compare({d: v - slack for d, v in reference.items()}, values, ratio=False)
+
+
+def is_within(gap: Gap) -> bool:
+    """Return whether the estimate of a :func:`slack_gap` is within the slack."""
+    return gap.value <= gap.neutral
+
+
+def _is_better(gap: Gap, lower: bool) -> bool:
+    """Return whether the first of a comparison is surely better."""
+    return gap.is_certain and (gap.value < gap.neutral) == lower
 
 
 @dataclass(frozen=True)
@@ -148,7 +167,7 @@ class Allowed:
     value: float
     compression: float
     decided: bool
-    gaps: dict[float, Interval]
+    gaps: dict[float, Gap]
 
 
 def largest_within_slack(table: SweepTable, other: str, slack: float) -> list[Allowed]:
@@ -164,24 +183,23 @@ def largest_within_slack(table: SweepTable, other: str, slack: float) -> list[Al
             for r in sorted(curve)
             if curve[r]
         }
-        within = [r for r in gaps if gaps[r].mean <= 0] or [min(gaps)]
-        best = max(within)
+        best = max([r for r in gaps if is_within(gaps[r])] or [min(gaps)])
         outside = [r for r in gaps if r > best]
-        decided = gaps[best].high < 0 and (not outside or gaps[min(outside)].low > 0)
+        decided = gaps[best].is_certain and (not outside or gaps[min(outside)].is_certain)
         found.append(Allowed(value, best, decided, gaps))
     return found
 
 
-def samples_by(table: SweepTable, name: str, **fixed: Any) -> dict[Any, dict[int, float]]:
-    """Return the metric by one parameter and seed, where the others have the given values."""
-    found: dict[Any, dict[int, float]] = {}
+def samples_by(table: SweepTable, name: str, **fixed: Any) -> dict[Any, Samples]:
+    """Return the metric by one parameter and draw, where the others have the given values."""
+    found: dict[Any, dict[tuple[Any, int], float]] = {}
     for result in table.results:
         cell, value = result.cell, result.metrics.get(table.metric)
         if all(getattr(cell, key) == wanted for key, wanted in fixed.items()):
             place = found.setdefault(getattr(cell, name), {})
             if value is not None:
-                place[cell.seed] = value
-    return found
+                place[cell.block, cell.seed] = value
+    return dict(found)
 
 
 def _slack_words(table: SweepTable, slack: float) -> str:
@@ -204,7 +222,7 @@ def allowed_compression(table: SweepTable, slack: float) -> Conclusion:
 
 @dataclass(frozen=True)
 class Cheapest:
-    """The setting of fewest bits a parameter within the slack."""
+    """The setting of fewest bits per parameter within the slack."""
 
     bits: int
     compression: float
@@ -215,15 +233,15 @@ def cheapest_messages(table: SweepTable, slack: float) -> dict[str, Cheapest]:
     """Return the cheapest setting by fewer bits alone, fewer coordinates alone, and both."""
     cells = {}
     for row in table.summary():
-        key = row.setting["bits"], row.setting["compression"]
+        key = row.setting["n_bits"], row.setting["compression"]
         if row.interval is not None:
             cells[key] = row.extra["bits_per_parameter"]
     most, least = max(b for b, _ in cells), min(r for _, r in cells)
-    reference = samples_by(table, "bits", compression=least)[most]
+    reference = samples_by(table, "n_bits", compression=least)[most]
     affordable = []
     for (bits, rate), cost in cells.items():
-        values = samples_by(table, "bits", compression=rate)[bits]
-        if slack_gap(values, reference, slack, table.lower_is_better).mean <= 0:
+        values = samples_by(table, "n_bits", compression=rate)[bits]
+        if is_within(slack_gap(values, reference, slack, table.lower_is_better)):
             affordable.append(Cheapest(bits, rate, cost))
     ways = {
         "fewer bits": [c for c in affordable if c.compression == least],
@@ -241,11 +259,11 @@ def quantise_or_reduce(table: SweepTable, slack: float) -> Conclusion:
     lines = [f"Cheapest message within {_slack_words(table, slack)}:"]
     for name, best in found.items():
         lines.append(
-            f"by {name}: {best.bits_per_parameter:.3g} bits a parameter "
+            f"by {name}: {best.bits_per_parameter:.3g} bits per parameter "
             f"(b = {best.bits}, r = {best.compression:g})"
         )
     both = found["both"]
-    return Conclusion(tuple(lines), ({"bits": both.bits, "compression": both.compression},))
+    return Conclusion(tuple(lines), ({"n_bits": both.bits, "compression": both.compression},))
 
 
 # --- differences ---------------------------------------------------------------------------------
@@ -257,7 +275,7 @@ def against_reference(name: str, reference: Any, what: str) -> Callable[..., Con
     def rule(table: SweepTable, slack: float) -> Conclusion:
         lines = []
         wanted = reference
-        for decoder in dict.fromkeys(result.cell.decoder for result in table.results):
+        for decoder in table.decoders:
             groups = [
                 samples_by(table, name, decoder=decoder, **dict(zip(others, values)))
                 for others, values in _other_values(table, name)
@@ -270,13 +288,15 @@ def against_reference(name: str, reference: Any, what: str) -> Callable[..., Con
                 for value, found in present.items():
                     if value == wanted:
                         continue
-                    gap = paired_difference(found, present[wanted])
-                    gain = gap.mean < 0 if table.lower_is_better else gap.mean > 0
-                    ties += not gap.excludes_zero
-                    better += gap.excludes_zero and gain
-                    worse += gap.excludes_zero and not gain
+                    lower = table.lower_is_better
+                    others = len(present) - 1
+                    gap = compare(found, present[wanted], ratio=lower, comparisons=others)
+                    gain = _is_better(gap, lower)
+                    ties += not gap.is_certain
+                    better += gain
+                    worse += gap.is_certain and not gain
             lines.append(
-                f"{decoder}: {what} is better than {wanted} in {better} comparison(s), worse in "
+                f"{decoder}: {what} is better than without in {better} comparison(s), worse in "
                 f"{worse}, within chance in {ties}."
             )
         return Conclusion(tuple(lines))
@@ -294,16 +314,16 @@ def along_axis(table: SweepTable, slack: float) -> Conclusion:
     """State the best value of the axis for every decoder, and what it beats."""
     (axis,) = table.axes[:1]
     lines = []
-    for decoder in dict.fromkeys(result.cell.decoder for result in table.results):
+    for decoder in table.decoders:
         samples = {
             f"{value:g}": s for value, s in samples_by(table, axis, decoder=decoder).items() if s
         }
         if samples:
             winner = find_winner(samples, lower_is_better=table.lower_is_better)
             tied = f", within chance of {', '.join(winner.tied)}" if winner.tied else ""
-            mean = _mean(samples[winner.best])
             lines.append(
-                f"{decoder}: best at {AXES[axis].label} = {winner.best} ({mean:.3g}){tied}"
+                f"{decoder}: best at {AXES[axis].label} = {winner.best} "
+                f"({winner.mean.mean:.3g}){tied}"
             )
     return Conclusion(tuple(lines))
 
@@ -316,9 +336,9 @@ def decoders_against_linear(table: SweepTable, slack: float) -> Conclusion:
         for name, found in samples.items():
             if name == "linear" or "linear" not in samples:
                 continue
-            gap = paired_difference(found, samples["linear"])
-            gain = gap.mean < 0 if table.lower_is_better else gap.mean > 0
-            place = 2 if not gap.excludes_zero else (0 if gain else 1)
+            lower, others = table.lower_is_better, len(samples) - 1
+            gap = compare(found, samples["linear"], ratio=lower, comparisons=others)
+            place = 2 if not gap.is_certain else (0 if _is_better(gap, lower) else 1)
             counts.setdefault(name, [0, 0, 0])[place] += 1
     lines = [
         f"{name} against linear: better in {better} settings, worse in {worse}, within chance in "
@@ -335,17 +355,18 @@ def models_of_equal_message(table: SweepTable, slack: float) -> Conclusion:
         return along_axis(table, slack)
     large, small = tasks
     lines = []
-    for decoder in dict.fromkeys(result.cell.decoder for result in table.results):
+    for decoder in table.decoders:
         of_large = samples_by(table, "compression", task=large, decoder=decoder)
         of_small = samples_by(table, "compression", task=small, decoder=decoder)
         for (r, a), (s, b) in zip(sorted(of_large.items()), sorted(of_small.items())):
             if not (a and b):
                 continue
-            gap = paired_difference(a, b)
-            sure = "" if gap.excludes_zero else ", within chance"
+            gap = compare(a, b, ratio=table.lower_is_better)
+            sure = "" if gap.is_certain else ", within chance"
+            means = [mean_of(each, geometric=table.lower_is_better).mean for each in (a, b)]
             lines.append(
-                f"{decoder}: {large} at r = {r:g} {_mean(a):.3f}, {small} at r = {s:g} "
-                f"{_mean(b):.3f}: difference {gap}{sure}."
+                f"{decoder}: {large} at r = {r:g} {means[0]:.3f}, {small} at r = {s:g} "
+                f"{means[1]:.3f}: {gap}{sure}."
             )
     return Conclusion(tuple(lines))
 
@@ -361,8 +382,8 @@ def _best_setting(table: SweepTable, slack: float) -> Conclusion:
     return Conclusion((f"Best {metric}: {best.interval} at {where}.",))
 
 
-def _mean(samples: dict[int, float]) -> float:
-    return float(np.mean(list(samples.values())))
+def _error(samples: Samples) -> float:
+    return mean_of(samples, geometric=True).mean
 
 
 CONCLUSIONS: dict[str, Callable[[SweepTable, float], Conclusion]] = {
@@ -372,7 +393,7 @@ CONCLUSIONS: dict[str, Callable[[SweepTable, float], Conclusion]] = {
     "cohort": along_axis,
     "sketch-length": along_axis,
     "thresholding": against_reference("threshold", 0.0, "a threshold"),
-    "per-layer": against_reference("layers", "whole", "sketching each layer"),
+    "per-layer": against_reference("per_layer", False, "sketching each layer"),
     "model-size": models_of_equal_message,
     "training": decoders_against_linear,
 }

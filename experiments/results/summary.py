@@ -1,31 +1,32 @@
-"""Rows of a table of results: all seeds of one setting, and the best decoder of it."""
+"""Rows of a table of results: all draws of one setting, and the best decoder of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from experiments.results.statistics import Interval, Winner
+from experiments.sweeps.store import Result
 
-__all__ = ["Summary", "WinnerRow"]
+__all__ = ["Summary", "Tabular", "WinnerRow"]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """All seeds of one setting.
+    """All draws of one setting.
 
     Attributes
     ----------
     setting : dict
         The parameters that vary within the sweep.
     interval : Interval or None
-        Mean and 95 % interval of the metric over the seeds; None if no seed gave a value.
+        Mean and 95 % interval of the metric; None if no draw gave a value.
     status : str
         "done", "infeasible", "failed", or several of them.
     message : str
-        Why a seed gave no value.
+        Why a draw gave no value.
     extra : dict of str to float
-        Means of the other metrics, predictions among them.
+        Arithmetic means of the other metrics, predictions among them.
     seconds : float
         Mean decoding (or training) time.
     """
@@ -44,3 +45,23 @@ class WinnerRow:
 
     setting: dict[str, Any]
     winner: Winner
+
+
+class Tabular(Protocol):
+    """What is drawn of a table of results; see :class:`experiments.results.table.SweepTable`."""
+
+    axes: tuple[str, ...]
+    metric: str
+    lower_is_better: bool
+    results: list[Result]
+
+    @property
+    def varying(self) -> list[str]:
+        """Parameters with more than one value."""
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """Parameters with one."""
+
+    def summary(self, metric: str | None = None) -> list[Summary]:
+        """Return one row for every setting."""

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.results.statistics import find_winner, mean_interval
+from experiments.results.statistics import Interval, Samples, find_winner, mean_of
 from experiments.results.summary import Summary, WinnerRow
 from experiments.sweeps.store import Result, export
 
 __all__ = ["SweepTable"]
 
 #: Parameters that make series of a picture, in the order of a table's columns.
-SERIES = ("encoder", "mechanism", "layers", "decoder")
+SERIES = ("encoder", "mechanism", "per_layer", "task", "decoder")
 
 
 class SweepTable:
@@ -41,15 +41,15 @@ class SweepTable:
 
     @property
     def varying(self) -> list[str]:
-        """Parameters with more than one value, axes first; the seed aside."""
+        """Parameters with more than one value, axes first; what repetitions differ in aside."""
         found = list(self.axes)
         first = self.results[0].cell.setting()
         for result in self.results:
             for name, value in result.cell.setting().items():
-                if name not in found and value != first[name]:
+                if name not in found and value != first.get(name):
                     found.append(name)
-        for implied in ("rows", "sparsity"):  # None where it does not apply
-            values = {getattr(result.cell, implied, None) for result in self.results} - {None}
+        for implied in ("n_rows", "sparsity"):  # None where it does not apply
+            values = {r.cell.setting().get(implied) for r in self.results} - {None}
             if implied not in self.axes and implied in found and len(values) == 1:
                 found.remove(implied)
         return [*self.axes, *[name for name in SERIES if name in found]] + [
@@ -59,8 +59,23 @@ class SweepTable:
     @property
     def fixed(self) -> dict[str, Any]:
         """Parameters that are the same in all cells."""
-        setting = self.results[0].cell.setting()
-        return {name: value for name, value in setting.items() if name not in self.varying}
+        setting, varying = self.results[0].cell.setting(), self.varying
+        return {name: value for name, value in setting.items() if name not in varying}
+
+    @property
+    def draws(self) -> int:
+        """Draws of a setting: seeds, times the recorded rounds where there are."""
+        return len({(result.cell.block, result.cell.seed) for result in self.results})
+
+    @property
+    def mean_name(self) -> str:
+        """What kind of mean the table gives."""
+        return "geometric mean" if self.lower_is_better else "arithmetic mean"
+
+    @property
+    def decoders(self) -> list[str]:
+        """The decoders, in the order of the results."""
+        return list(dict.fromkeys(result.cell.spec.decoder for result in self.results))
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return one flat dictionary a cell: parameters, seed, status, metrics, timing."""
@@ -96,21 +111,29 @@ class SweepTable:
 
     def _summarise(self, group: list[Result], metric: str) -> Summary:
         done = [result for result in group if result.metrics.get(metric) is not None]
-        values = [_number(result.metrics[metric]) for result in done]
         names = {name for result in done for name in result.metrics} - {metric}
         extra = {}
         for name in sorted(names):
-            present = [r.metrics[name] for r in done if r.metrics.get(name) is not None]
+            present = [v for r in done if (v := r.metrics.get(name)) is not None]
             if present:
-                extra[name] = sum(map(_number, present)) / len(present)
+                extra[name] = sum(present) / len(present)
         return Summary(
             setting=self._setting(group[0]),
-            interval=mean_interval(values) if values else None,
+            interval=self.interval(done, metric) if done else None,
             status=", ".join(sorted({result.status for result in group})),
             message=next((result.message for result in group if result.message), ""),
             extra=extra,
             seconds=sum(result.seconds for result in done) / max(len(done), 1),
         )
+
+    def interval(self, group: Sequence[Result], metric: str) -> Interval:
+        """Return the mean of a metric; geometric for errors."""
+        values = {
+            (r.cell.block, r.cell.seed): value
+            for r in group
+            if (value := r.metrics.get(metric)) is not None
+        }
+        return mean_of(values, geometric="error" in metric)
 
     def winners(self, metric: str | None = None) -> list[WinnerRow]:
         """Return the best decoder of every setting, by paired comparison on the same draws."""
@@ -125,18 +148,19 @@ class SweepTable:
         return rows
 
     @staticmethod
-    def samples(group: Sequence[Result], metric: str) -> dict[str, dict[int, float]]:
-        """Return the values of one setting by decoder and seed."""
-        found: dict[str, dict[int, float]] = {}
+    def samples(group: Sequence[Result], metric: str) -> dict[str, Samples]:
+        """Return the values of one setting by decoder and draw."""
+        found: dict[str, dict[tuple[Any, int], float]] = {}
         for result in group:
             value = result.metrics.get(metric)
             if value is not None:
-                found.setdefault(result.cell.decoder, {})[result.cell.seed] = value
-        return found
+                place = found.setdefault(result.cell.spec.decoder, {})
+                place[result.cell.block, result.cell.seed] = value
+        return dict(found)
 
     def _setting(self, result: Result) -> dict[str, Any]:
         setting = result.cell.setting()
-        return {name: setting[name] for name in self.varying}
+        return {name: setting.get(name) for name in self.varying}
 
     def plot(
         self,
@@ -149,7 +173,7 @@ class SweepTable:
         Parameters
         ----------
         stem : path, optional
-            Write ``stem.png`` and ``stem.svg`` there.
+            Write ``stem.png``, ``stem.svg`` and ``stem.pdf`` there.
         metric : str, optional
             What to draw; the sweep's own metric by default.
         marked : sequence of dict, optional
@@ -159,15 +183,10 @@ class SweepTable:
         -------
         matplotlib.figure.Figure
         """
+        from experiments.report.figures import draw_sweep
         from experiments.report.style import save
-        from experiments.report.sweep_figures import draw_sweep
 
         figure = draw_sweep(self, metric or self.metric, marked)
         if stem is not None:
             save(figure, Path(stem))
         return figure
-
-
-def _number(value: float | None) -> float:
-    assert value is not None
-    return float(value)

@@ -43,13 +43,14 @@ def _whole(text: str) -> int:
 
 AXES: dict[str, Axis] = {
     "sparsity": Axis("nonzero entries s", _whole, (5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
+    "density": Axis("s/m", float, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), log=False),
     "compression": Axis("compression r = d/m", float, (1, 2, 5, 10, 20, 50, 100)),
-    "bits": Axis("bits b", _whole, (10, 12, 14, 16, 18, 20), log=False),
+    "n_bits": Axis("bits b", _whole, (10, 12, 14, 16, 18, 20), log=False),
     "clients": Axis("clients n", _whole, (100, 200, 500, 1000)),
     "epsilon": Axis("ε of a round", float, (0.5, 1, 2, 4, 8)),
     "noise_multiplier": Axis("noise multiplier z", float, (0.3, 0.5, 1, 2, 4)),
     "dim": Axis("dimension d", _whole, (1000, 2000, 5000, 10_000, 20_000)),
-    "rows": Axis("rows t of the count sketch", _whole, (10, 15, 20, 25), log=False),
+    "n_rows": Axis("rows t of the count sketch", _whole, (10, 15, 20, 25), log=False),
     "threshold": Axis(
         "share of the sketch set to zero", float, (0.0, 0.25, 0.5, 0.75, 0.9), log=False
     ),
@@ -74,7 +75,7 @@ def parse_axis(text: str) -> tuple[str, tuple[Value, ...]]:
     axis = AXES[name]
     if not equals:
         return name, axis.values
-    values = []
+    values: list[Value] = []
     for piece in rest.split(","):
         try:
             values.append(axis.parse(piece))

@@ -1,182 +1,145 @@
-"""A cell of a sweep: parameters and a seed, from which its result follows and nothing else.
-
-Three kinds: the mean of synthetic clients, a recorded round, a training run. Cells that differ by
-their decoder only share a *draw*: the same clients, sketch and noise, decoded several times. That
-is what makes comparisons between decoders paired.
-"""
+"""The kinds of cells: synthetic means, recorded rounds, heavy hitters and training runs."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import math
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from experiments.sweeps.means import MEANS
+import numpy as np
+import scipy.sparse.linalg
+from numpy.typing import NDArray
 
-__all__ = ["Cell", "MeanCell", "RecordingCell", "TaskCell"]
+from experiments.datasets import choose_domain
+from experiments.decoders import check_decoder
+from experiments.holding import ROUND_NAMES, HoldsSpec, spec_values
+from experiments.recordings.prepared import draw_seed
+from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured, check_number, check_whole
+from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
+from experiments.sweeps.means import MEANS, synthetic_clients
+from experiments.sweeps.recorded import prepared_round, recorded_round, round_numbers
+from experiments.training import tasks
+from experiments.training.config import TrainingConfig
+from experiments.training.heavy_hitters import N_TOP, hits, reported
+from experiments.training.loop import load_data, run_training
+from sparse_secagg import RoundSpec, mechanisms
+from sparse_secagg.encoders import registry
 
-ENCODERS = ("count_sketch", "gaussian", "hadamard", "identity")
-MECHANISMS = ("ddg", "skellam", "central")
-LAYERS = ("whole", "separate")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """What all kinds share: the pipeline.
-
-    Attributes
-    ----------
-    version : int
-        Changes when the same parameters come to mean another computation; older results then no
-        longer count as done.
-    seed : int
-        Of the clients, the sketch and the (simulated) noise.
-    decoder : str
-        As in :func:`experiments.decoders.parse_decoder`.
-    encoder, mechanism : str
-        Their names.
-    compression : float
-        r = d/m. 1 sends the vector itself, unsketched.
-    rows : int or None
-        Rows of a count sketch; None for other encoders.
-    bits : int
-        Bits b of a coordinate.
-    clients : int
-        Cohort n.
-    epsilon, noise_multiplier : float or None
-        Privacy of a round: one of the two.
-    delta : float
-        δ of ε.
-    """
-
-    kind: ClassVar[str] = ""
-    version: ClassVar[int] = 2
-    metric: ClassVar[str] = ""
-    lower_is_better: ClassVar[bool] = True
-    axes: ClassVar[tuple[str, ...]] = ()
-
-    seed: int = 0
-    decoder: str = "linear"
-    encoder: str = "count_sketch"
-    mechanism: str = "ddg"
-    compression: float | None = 10.0
-    rows: int | None = 15
-    bits: int | None = 18
-    clients: int | None = 500
-    epsilon: float | None = None
-    noise_multiplier: float | None = 1.0
-    delta: float | None = 1e-5
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            # one canonical form, so that 10 and 10.0 are the same cell
-            if str(field.type).startswith("float") and isinstance(value, int):
-                object.__setattr__(self, field.name, float(value))
-        if self.encoder != "count_sketch":
-            object.__setattr__(self, "rows", None)
-
-    def check(self) -> None:
-        """Raise ValueError for parameters that no run could use."""
-        _choice("encoder", self.encoder, ENCODERS)
-        _choice("mechanism", self.mechanism, MECHANISMS)
-        _whole("seed", self.seed, 0)
-        _whole("bits", self.bits, 2, 62)
-        _whole("clients", self.clients, 2)
-        if self.encoder == "count_sketch":
-            _whole("rows", self.rows, 1)
-        _number("compression", self.compression, 1)
-        _number("epsilon", self.epsilon, 0, open_below=True)
-        _number("noise_multiplier", self.noise_multiplier, 0)
-        if self.epsilon is not None and self.noise_multiplier is not None:
-            raise ValueError(
-                f"epsilon={self.epsilon} and noise_multiplier={self.noise_multiplier} both set "
-                "the noise; give one of them."
-            )
-        name = self.decoder.partition(":")[0]
-        if name == "median" and self.encoder != "count_sketch":
-            raise ValueError(
-                f"decoder 'median' needs encoder 'count_sketch', not {self.encoder!r}; leave one "
-                "of them out."
-            )
-
-    def parameters(self) -> dict[str, Any]:
-        """Return everything that the result depends on, the seed among it, as JSON values."""
-        return {"kind": self.kind, **dataclasses.asdict(self)}
-
-    def key(self) -> str:
-        """Return a name of the cell: a hash of its canonical JSON."""
-        document = json.dumps(
-            {"version": self.version, **self.parameters()}, sort_keys=True, separators=(",", ":")
-        )
-        return hashlib.sha256(document.encode()).hexdigest()[:32]
-
-    def draw_key(self) -> str:
-        """Return the name of the draw: equal for cells that differ by their decoder only."""
-        return dataclasses.replace(self, decoder="").key()
-
-    def setting(self) -> dict[str, Any]:
-        """Return the parameters without the seed: what repetitions share."""
-        return {name: value for name, value in self.parameters().items() if name != "seed"}
-
-    def with_values(self, **values: Any) -> Self:
-        """Return a copy with other values; setting ε frees z and the other way round."""
-        if values.get("epsilon") is not None:
-            values.setdefault("noise_multiplier", None)
-        if values.get("noise_multiplier") is not None:
-            values.setdefault("epsilon", None)
-        return dataclasses.replace(self, **values)
-
+__all__ = [
+    "KINDS",
+    "HittersCell",
+    "MeanCell",
+    "RecordingCell",
+    "RoundCell",
+    "TaskCell",
+    "cell_from_parameters",
+]
 
 _ROUND_AXES = (
     "compression",
-    "bits",
+    "n_bits",
     "clients",
     "epsilon",
     "noise_multiplier",
-    "rows",
+    "n_rows",
     "threshold",
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _RoundCell(Cell):
-    """One private round: what means and recordings share.
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+class RoundCell(HoldsSpec, Cell):
+    """One private round: what means, recordings and heavy hitters share.
 
     Attributes
     ----------
-    clip_norm : float
-        ℓ₂ clip of a client's vector.
+    spec : RoundSpec
+        The round; its parameters can be given by themselves, ``MeanCell(compression=5)``.
+    seed : int
+        Of the clients, the sketch and the (simulated) noise.
+    clients : int or None
+        Cohort n; None for all there are.
     threshold : float
         Share of the sketch's entries, the smallest, that is set to zero before decoding.
-    layers : {"whole", "separate"}
-        Sketch the whole vector, or each layer by itself.
+    per_layer : bool
+        Sketch each layer by itself.
+    top : int
+        K of the largest coordinates, for precision and recall.
     """
 
-    metric: ClassVar[str] = "relative_error"
+    defaults: ClassVar[dict[str, Any]] = {
+        "encoder": "count_sketch",
+        "decoder": "linear",
+        "compression": 10.0,
+        "n_bits": 18,
+        "epsilon": None,
+        "noise_multiplier": 1.0,
+    }
 
-    clip_norm: float = 1.0
+    seed: int = 0
+    clients: int | None = None
     threshold: float = 0.0
-    layers: str = "whole"
+    per_layer: bool = False
+    top: int = N_TOP
 
-    def check(self) -> None:
-        super().check()
-        _number("clip_norm", self.clip_norm, 0, open_below=True)
-        _choice("layers", self.layers, LAYERS)
+    def parameters(self) -> dict[str, Any]:
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "spec"}
+        for name in ("threshold", "norm", "spread"):
+            if name in own:
+                own[name] = float(own[name])
+        return {"kind": self.kind, **own, **spec_values(self.spec)}
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        registry.get(self.spec.encoder)
+        mechanisms.get(self.spec.mechanism)
+        check_decoder(self.spec.decoder, self.sketched_by)
+        check_whole("seed", self.seed, 0)
+        check_whole("top", self.top, 1)
+        if self.clients is not None:
+            check_whole("clients", self.clients, 2)
+        if self.spec.compression is None:
+            raise ValueError("compression=None must be a number of at least 1.")
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold={self.threshold} must be a share in [0, 1).")
-        for name in ("compression", "bits", "delta"):
-            if getattr(self, name) is None:
-                raise ValueError(f"{name}=None must be a number.")
-        if self.epsilon is None and self.noise_multiplier is None:
-            raise ValueError("epsilon and noise_multiplier are both None; give one of them.")
+
+    @property
+    def sketched_by(self) -> str:
+        """The encoder; at compression 1 nothing is sketched, whatever its name."""
+        return "identity" if self.spec.compression == 1 else str(self.spec.encoder)
+
+    def people(self, inputs: Inputs) -> Clients:
+        """Return the clients of the round."""
+        raise NotImplementedError
+
+    @property
+    def noise_seed(self) -> int:
+        """Seed of sketch and noise."""
+        return self.seed
+
+    def draw(self, inputs: Inputs) -> RoundDraw:
+        people, spec = self.people(inputs), self.spec
+        return draw_round(
+            people, spec, self.noise_seed, threshold=self.threshold, per_layer=self.per_layer
+        )
+
+    def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
+        return measure_round(draw, self.spec.decoder, top=self.top)[0]
+
+    def small(self) -> Cell:
+        return MeanCell(
+            mean="dense",
+            dim=256,
+            clients=4,
+            compression=2,
+            n_rows=4,
+            encoder=self.spec.encoder,
+            mechanism=self.spec.mechanism,
+            decoder=self.spec.decoder,
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeanCell(_RoundCell):
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+class MeanCell(RoundCell):
     """The mean of synthetic clients.
 
     Attributes
@@ -185,46 +148,85 @@ class MeanCell(_RoundCell):
         One of :data:`experiments.sweeps.means.MEANS`.
     dim : int
         Length d of a vector.
-    sparsity : int or None
-        Nonzero entries s, for the kinds of means that have such a number.
     norm : float
         ‖μ‖.
     spread : float
         Root mean square distance of the clients from it.
+    density : float or None
+        s/m: nonzero entries over the length d/r of the sketch, in place of ``sparsity``.
+
+    Notes
+    -----
+    The spec's ``sparsity`` is the number of nonzero entries, for the kinds of means that have one.
     """
 
     kind: ClassVar[str] = "mean"
-    axes: ClassVar[tuple[str, ...]] = ("sparsity", "dim", *_ROUND_AXES)
+    axes: ClassVar[tuple[str, ...]] = ("sparsity", "density", "dim", *_ROUND_AXES)
+    defaults: ClassVar[dict[str, Any]] = {**RoundCell.defaults, "sparsity": 50}
 
     mean: str = "sparse"
     dim: int = 5000
-    sparsity: int | None = 50
+    clients: int | None = 500
     norm: float = 0.3
     spread: float = 0.7
+    density: float | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mean in MEANS and not MEANS[self.mean].uses_sparsity:
-            object.__setattr__(self, "sparsity", None)
+    @property
+    def nonzeros(self) -> int | None:
+        """Nonzero entries of the mean; None for kinds of means that have no such number."""
+        if not self.has_sparsity or self.density is None:
+            return self.spec.sparsity if self.has_sparsity else None
+        return max(1, round(self.density * self.dim / (self.spec.compression or 1.0)))
 
-    def check(self) -> None:
-        super().check()
-        _choice("mean", self.mean, tuple(MEANS))
-        _whole("dim", self.dim, 2)
-        if self.clients is None:
-            raise ValueError("clients=None must be an integer of at least 2.")
-        if MEANS[self.mean].uses_sparsity:
-            _whole("sparsity", self.sparsity, 1, self.dim)
-        _number("norm", self.norm, 0, open_below=True)
-        _number("spread", self.spread, 0)
-        if self.compression is not None and self.dim / self.compression < 1:
+    @property
+    def has_sparsity(self) -> bool:
+        """Whether the number of nonzeros is a parameter of the mean."""
+        return self.mean not in MEANS or MEANS[self.mean].uses_sparsity
+
+    def parameters(self) -> dict[str, Any]:
+        sparsity = self.spec.sparsity if self.has_sparsity and self.density is None else None
+        return {**super().parameters(), "sparsity": sparsity}
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        if self.mean not in MEANS:
+            raise ValueError(f"mean={self.mean!r} is not known; choose one of {', '.join(MEANS)}.")
+        check_whole("dim", self.dim, 2)
+        super().check(inputs)
+        check_whole("clients", self.clients, 2)
+        if self.has_sparsity:
+            check_whole("sparsity", self.nonzeros, 1, self.dim)
+        check_number("norm", self.norm, 0, open_below=True)
+        check_number("spread", self.spread, 0)
+        if self.dim < (self.spec.compression or 1.0):
             raise ValueError(
-                f"compression={self.compression:g} of dim={self.dim} leaves no coordinate."
+                f"compression={self.spec.compression:g} of dim={self.dim} leaves no coordinate."
             )
 
+    def people(self, inputs: Inputs) -> Clients:
+        made = synthetic_clients(
+            self.mean,
+            dim=self.dim,
+            n_clients=self.clients or 0,
+            sparsity=self.nonzeros or 0,
+            norm=self.norm,
+            spread=self.spread,
+            seed=self.seed,
+        )
+        shapes = {f"layer {k}": shape for k, shape in enumerate(made.shapes)}
+        nonzeros = int(np.count_nonzero(made.mean)) if self.has_sparsity else None
+        return Clients(made, made.mean, shapes, nonzeros)
 
-@dataclass(frozen=True, kw_only=True)
-class RecordingCell(_RoundCell):
+    @property
+    def cost(self) -> float:
+        """Multiplications of the clients' sketches, roughly."""
+        spec = self.spec
+        dense = spec.encoder == "gaussian"
+        entries = self.dim / (spec.compression or 1.0) if dense else spec.n_rows
+        return float((self.clients or 1) * self.dim * entries)
+
+
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+class RecordingCell(RoundCell):
     """A recorded round of training.
 
     Attributes
@@ -238,121 +240,214 @@ class RecordingCell(_RoundCell):
     """
 
     kind: ClassVar[str] = "recording"
-    version: ClassVar[int] = 3
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
+    repeats: ClassVar[tuple[str, ...]] = ("seed", "round", "recording", "clip_norm")
+    defaults: ClassVar[dict[str, Any]] = {
+        **RoundCell.defaults,
+        "n_bits": None,
+        "epsilon": 1.0,
+        "noise_multiplier": None,
+    }
 
     recording: str = ""
     round: int = 0
-    clients: int | None = None
 
-    def check(self) -> None:
-        super().check()
+    @classmethod
+    def of(
+        cls, path: str | os.PathLike[str], rounds: tuple[int, ...] = (), **values: Any
+    ) -> list[RecordingCell]:
+        """Return the cells of recorded rounds, to sweep around.
+
+        Parameters
+        ----------
+        path : path
+            The recording.
+        rounds : tuple of int
+            Numbers of the rounds; all by default.
+        **values
+            Fields. ``clip_norm`` is by default the one recorded with each round, as
+            :func:`experiments.recordings.prepared.choose_clip` has it.
+        """
+        given = values.pop("clip_norm", None)
+        cells = []
+        for number in round_numbers(str(path), rounds):
+            found = recorded_round(str(path), number)
+            clip = found.clip(number, given)
+            cells.append(cls(recording=found.digest, round=number, clip_norm=clip, **values))
+        return cells
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        super().check(inputs)
         if not self.recording:
             raise ValueError("recording='' must be the hash of a round's updates.")
+        if inputs.recording is not None and self.clients is not None:
+            there = len(recorded_round(inputs.recording, self.round).updates)
+            if self.clients > there:
+                raise ValueError(
+                    f"clients={self.clients}, but recorded round {self.round} has {there}; ask "
+                    "for less."
+                )
+
+    @property
+    def block(self) -> int:
+        return self.round
+
+    @property
+    def noise_seed(self) -> int:
+        return draw_seed(self.seed, self.round)
+
+    def people(self, inputs: Inputs) -> Clients:
+        if inputs.recording is None:
+            raise ValueError("recording=None: a recorded round needs the folder of its recording.")
+        shapes = recorded_round(inputs.recording, self.round).shapes
+        data = prepared_round(inputs.recording, self.round, self.clients, self.spec.clip_norm)
+        return Clients(data.X, data.truth, shapes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskCell(Cell):
-    """A training run; what is None is left to the task's own default.
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+class HittersCell(RoundCell):
+    """One private round of heavy hitters: which items of a domain many clients hold.
 
     Attributes
     ----------
     task : str
-        Name of the task.
-    rounds : int or None
-        Rounds of training.
-    threshold, layers : float, str or None
-        As for one round, where the training offers them.
-    options : tuple of (name, value)
-        Further fields of :class:`experiments.training.loop.TrainingConfig`.
+        A task without a model.
+    domain : str, int or None
+        As in :func:`experiments.datasets.choose_domain`.
+    """
+
+    kind: ClassVar[str] = "hitters"
+    axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
+    defaults: ClassVar[dict[str, Any]] = {
+        **RoundCell.defaults,
+        "decoder": "amp",
+        "epsilon": 1.0,
+        "noise_multiplier": None,
+    }
+
+    task: str = "heavy-hitters"
+    domain: str | int | None = None
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        super().check(inputs)
+        if tasks.get(self.task).trains:
+            raise ValueError(f"task={self.task!r} trains a model; it has no items to find.")
+
+    def people(self, inputs: Inputs) -> Clients:
+        data = load_data(self.task, inputs.data)
+        rows = data.on(choose_domain(self.domain, data))[: self.clients]
+        lengths = scipy.sparse.linalg.norm(rows, axis=1)
+        shrink = np.minimum(1.0, self.spec.clip_norm / np.maximum(lengths, 1e-300))
+        mean = np.asarray(rows.T @ shrink).ravel() / len(lengths)
+        return Clients(rows, mean, {}, int(np.count_nonzero(mean)))
+
+    def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
+        """Measure as for any round; precision and recall are those of the released items."""
+        found, estimate = self.estimate(draw)
+        precision, recall = hits(reported(estimate, self.top), draw.clients.mean, self.top)
+        return dataclasses.replace(
+            found, metrics={**found.metrics, "precision": precision, "recall": recall}
+        )
+
+    def estimate(self, draw: RoundDraw) -> tuple[Measured, NDArray[np.floating]]:
+        """Decode the round."""
+        return measure_round(draw, self.spec.decoder, top=self.top)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskCell(Cell):
+    """A training run.
+
+    Attributes
+    ----------
+    config : TrainingConfig
+        What to train and how; its parameters, and those of its rounds, can be given by themselves:
+        ``TaskCell.of("digits", compression=10)``.
     """
 
     kind: ClassVar[str] = "task"
     metric: ClassVar[str] = "accuracy"
     lower_is_better: ClassVar[bool] = False
-    axes: ClassVar[tuple[str, ...]] = (
-        "compression",
-        "bits",
-        "clients",
-        "epsilon",
-        "noise_multiplier",
-        "rows",
-        "threshold",
-        "rounds",
-    )
+    axes: ClassVar[tuple[str, ...]] = (*_ROUND_AXES, "rounds")
 
-    compression: float | None = None
-    rows: int | None = None
-    bits: int | None = None
-    clients: int | None = None
-    noise_multiplier: float | None = None
-    delta: float | None = None
-    task: str = "digits"
-    rounds: int | None = None
-    threshold: float | None = None
-    layers: str | None = None
-    options: tuple[tuple[str, Any], ...] = ()
+    config: TrainingConfig
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pairs = tuple(sorted((str(name), value) for name, value in self.options))
-        object.__setattr__(self, "options", pairs)
+    @classmethod
+    def of(cls, task: str, **values: Any) -> TaskCell:
+        """Return the cell of a task, with some values in place of the task's own."""
+        return cls(TrainingConfig(task=task, **values))
 
-    def check(self) -> None:
-        if self.encoder == "count_sketch" and self.rows is None:
-            dataclasses.replace(self, rows=15).check()  # the task's default; any will do
-            return
-        super().check()
-        _whole("rounds", self.rounds, 1)
-        self.training_config()
+    @property
+    def spec(self) -> RoundSpec:  # type: ignore[override]
+        """The rounds."""
+        return self.config.spec
 
-    def training_config(self, **more: Any) -> Any:
-        """Return the :class:`~experiments.training.loop.TrainingConfig` of the cell."""
-        from experiments.training.config import TrainingConfig
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        """Of everything."""
+        return self.config.seed
 
-        names = {"bits": "n_bits", "rows": "n_rows"}
-        own = dataclasses.asdict(self)
-        options = dict(own.pop("options"))
-        values = {names.get(name, name): value for name, value in own.items() if value is not None}
-        values |= options | more
-        known = {field.name for field in dataclasses.fields(TrainingConfig)}
-        unknown = sorted(set(values) - known)
-        if unknown:
+    def __getattr__(self, name: str) -> Any:
+        if name == "config" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.config, name)
+
+    def parameters(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.config.parameters()}
+
+    def with_values(self, **values: Any) -> Self:
+        return dataclasses.replace(self, config=self.config.with_values(**values))
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        if not tasks.get(self.config.task).trains:
             raise ValueError(
-                f"{unknown[0]}={values[unknown[0]]!r} is no option of training; there are: "
-                f"{', '.join(sorted(known))}."
+                f"task={self.config.task!r} trains nothing; its rounds are HittersCell."
             )
-        return TrainingConfig(**values)
+
+    def draw_key(self) -> str:
+        return self.key()  # training runs share nothing
+
+    def measure(self, draw: Any, inputs: Inputs) -> Measured:
+        config = self.config
+        if inputs.data is not None:
+            config = config.with_values(data=inputs.data)
+        run = run_training(config, jobs=1)
+        accuracy = [float(value) for value in run.accuracy]
+        metrics: dict[str, float | None] = {
+            "accuracy": accuracy[-1],
+            "best_accuracy": max(accuracy),
+            "epsilon": float(run.epsilon),
+            "bits_per_parameter": float(run.bits_per_parameter),
+        }
+        return Measured(metrics, run.seconds, tuple(accuracy))
+
+    def probe(self) -> tuple[Cell, float]:
+        rounds = self.config.spec.rounds
+        short = min(2, rounds)
+        return self.with_values(rounds=short), rounds / short
+
+
+KINDS: dict[str, type[RoundCell]] = {
+    kind.kind: kind for kind in (MeanCell, RecordingCell, HittersCell)
+}
 
 
 def cell_from_parameters(parameters: dict[str, Any]) -> Cell:
-    """Return the cell that :meth:`Cell.parameters` described."""
-    kinds: dict[str, type[Cell]] = {kind.kind: kind for kind in (MeanCell, RecordingCell, TaskCell)}
-    values = dict(parameters)
-    kind = kinds[values.pop("kind")]
-    if "options" in values:
-        values["options"] = tuple((name, value) for name, value in values["options"])
-    return kind(**values)
+    """Return the cell that :meth:`Cell.parameters` described, also in its former vocabulary."""
+    values = _modern(parameters)
+    kind = values.pop("kind")
+    if kind == TaskCell.kind:
+        return TaskCell.of(**values)
+    known = {field.name for field in dataclasses.fields(KINDS[kind])} | ROUND_NAMES
+    unset = {name for name in ("n_rows", "sparsity") if values.get(name) is None}
+    return KINDS[kind](**{n: v for n, v in values.items() if n in known and n not in unset})
 
 
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} is not known; choose one of {', '.join(choices)}.")
-
-
-def _whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    if value is None:
-        return
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    if not good or (most is not None and value > most):
-        upper = "" if most is None else f" and at most {most}"
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}{upper}.")
-
-
-def _number(name: str, value: Any, least: float, *, open_below: bool = False) -> None:
-    if value is None:
-        return
-    good = isinstance(value, float) and math.isfinite(value)
-    if not good or value < least or (open_below and value == least):
-        more = "more than" if open_below else "at least"
-        raise ValueError(f"{name}={value!r} must be a finite number of {more} {least}.")
+def _modern(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters by the names that they have now; see format 1 of the store."""
+    names = {"bits": "n_bits", "rows": "n_rows"}
+    values = {names.get(name, name): value for name, value in parameters.items()}
+    if "layers" in values:
+        values["per_layer"] = values.pop("layers") == "separate"
+    options = dict(values.pop("options", ()))
+    return {**values, **options}

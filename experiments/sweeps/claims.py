@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from experiments.results.conclusions import (
     Allowed,
     cheapest_messages,
+    is_within,
     largest_within_slack,
     samples_by,
     slack_gap,
@@ -65,7 +66,7 @@ class Claim:
 
     def judge(self, table: SweepTable, slack: float) -> Verdict:
         """Return the verdict on a finished sweep."""
-        if self.axis == "bits":
+        if self.axis == "n_bits":
             return _judge_bits(self.statement, table, slack)
         return _judge_trend(self, table, slack)
 
@@ -86,8 +87,8 @@ def _judge_trend(claim: Claim, table: SweepTable, slack: float) -> Verdict:
         evidence.append("no r is beyond the slack at one end and within it at the other")
     else:
         evidence.append(
-            f"r = {witness:g}: over the slack by {strict.gaps[witness]} at {strict.value:g}, "
-            f"within it by {_negated(loose.gaps[witness])} at {loose.value:g}"
+            f"r = {witness:g}: {strict.gaps[witness]} what the slack allows at {strict.value:g}, "
+            f"{loose.gaps[witness]} at {loose.value:g}"
         )
     return Verdict(claim.statement, ordered and witness is not None, tuple(evidence))
 
@@ -95,13 +96,10 @@ def _judge_trend(claim: Claim, table: SweepTable, slack: float) -> Verdict:
 def _witness(strict: Allowed, loose: Allowed) -> float | None:
     """Return an r that is surely too much at one end and surely not at the other."""
     for r in sorted(strict.gaps):
-        if r in loose.gaps and strict.gaps[r].low > 0 and loose.gaps[r].high < 0:
+        surely_out = strict.gaps[r].is_certain and not is_within(strict.gaps[r])
+        if surely_out and r in loose.gaps and loose.gaps[r].is_certain and is_within(loose.gaps[r]):
             return r
     return None
-
-
-def _negated(gap: object) -> str:
-    return str(gap).lstrip("-")
 
 
 def _judge_bits(statement: str, table: SweepTable, slack: float) -> Verdict:
@@ -109,28 +107,29 @@ def _judge_bits(statement: str, table: SweepTable, slack: float) -> Verdict:
     found = cheapest_messages(table, slack)
     bits, rate = found["fewer bits"], found["fewer coordinates"]
     reference_rate = bits.compression
-    reference = samples_by(table, "bits", compression=reference_rate)[rate.bits]
-    values = samples_by(table, "bits", compression=rate.compression)[rate.bits]
+    reference = samples_by(table, "n_bits", compression=reference_rate)[rate.bits]
+    values = samples_by(table, "n_bits", compression=rate.compression)[rate.bits]
     gap = slack_gap(values, reference, slack, table.lower_is_better)
     below = [
-        row.setting["bits"]
+        row.setting["n_bits"]
         for row in table.summary()
-        if row.setting["compression"] == reference_rate and row.setting["bits"] < bits.bits
+        if row.setting["compression"] == reference_rate and row.setting["n_bits"] < bits.bits
     ]
     evidence = [
-        f"by {name}: {best.bits_per_parameter:.3g} bits a parameter (b = {best.bits}, "
+        f"by {name}: {best.bits_per_parameter:.3g} bits per parameter (b = {best.bits}, "
         f"r = {best.compression:g})"
         for name, best in found.items()
     ]
-    evidence.append(f"r = {rate.compression:g} is within the slack by {_negated(gap)}")
+    evidence.append(f"r = {rate.compression:g} has {gap} what the slack allows")
     if below:
-        worst = samples_by(table, "bits", compression=reference_rate)[max(below)]
+        worst = samples_by(table, "n_bits", compression=reference_rate)[max(below)]
         if worst:
             over = slack_gap(worst, reference, slack, table.lower_is_better)
-            evidence.append(f"b = {max(below)} alone is over it by {over}")
+            evidence.append(f"b = {max(below)} alone has {over} what it allows")
         else:
             evidence.append(f"b = {max(below)} alone cannot hold the sum")
-    passed = rate.bits_per_parameter < bits.bits_per_parameter and gap.high < 0
+    cheaper = rate.bits_per_parameter < bits.bits_per_parameter
+    passed = cheaper and gap.is_certain and is_within(gap)
     return Verdict(statement, passed, tuple(evidence))
 
 
@@ -147,8 +146,8 @@ CLAIMS = (
     Claim(
         "Fewer coordinates beat fewer bits.",
         "quantise-or-reduce",
-        "bits",
-        {"bits": (8, 9, 10, 12, 14, 16, 18), "compression": _RATES},
+        "n_bits",
+        {"n_bits": (8, 9, 10, 12, 14, 16, 18), "compression": _RATES},
     ),
     Claim(
         "Larger cohorts need more communication.",

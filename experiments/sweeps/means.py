@@ -86,14 +86,15 @@ class SyntheticClients:
         """Return x_i. Clients i and i + k, k centres apart, deviate by e and −e."""
         k = len(self.centres)
         pair, place = divmod(i, 2 * k)
-        base = self.centres[place % k]
+        base: Vector = self.centres[place % k]
         partner = i + k if place < k else i - k
         if not self.spread or partner >= self.n_clients:
             return base
         rng = np.random.default_rng([self.seed, _DEVIATIONS, pair, place % k])
         deviation = rng.standard_normal(len(base), dtype=np.float32)
         scale = self.spread / math.sqrt(len(base))
-        return base + (scale if place < k else -scale) * deviation
+        moved: Vector = base + (scale if place < k else -scale) * deviation
+        return moved
 
 
 def synthetic_clients(
@@ -152,7 +153,8 @@ def _clustered(dim: int, sparsity: int, rng: np.random.Generator) -> NDArray[np.
 
 def _power_law(dim: int, sparsity: int, rng: np.random.Generator) -> NDArray[np.float64]:
     sizes = np.arange(1, dim + 1) ** -EXPONENT
-    return (rng.permutation(sizes) * rng.choice([-1.0, 1.0], dim))[None, :]
+    values: Vector = rng.permutation(sizes) * rng.choice([-1.0, 1.0], dim)
+    return values[None, :]
 
 
 def _laplace(dim: int, sparsity: int, rng: np.random.Generator) -> NDArray[np.float64]:

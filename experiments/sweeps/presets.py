@@ -5,7 +5,6 @@ Names, axes and defaults are here; what each concludes in words is in ``conclusi
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.sweeps.axes import Value
-from experiments.sweeps.cells import Cell, MeanCell, RecordingCell, TaskCell
+from experiments.sweeps.cell import Cell
+from experiments.sweeps.cells import MeanCell, TaskCell
 
-__all__ = ["PRESETS", "Preset", "get_preset"]
+__all__ = ["ONE_SHOT", "PRESETS", "SMALL_MODELS", "Preset", "get_preset"]
 
 Axes = Mapping[str, Sequence[Value]]
 
@@ -47,7 +47,7 @@ class Preset:
     seeds, task_seeds : int
         Repetitions.
     variants : mapping
-        Parameters that are words.
+        Further parameters that vary.
     adjust : callable, optional
         Sets parameters of a cell that follow from others.
     """
@@ -63,23 +63,23 @@ class Preset:
     task_decoders: tuple[str, ...] = ("linear",)
     seeds: int = 5
     task_seeds: int = 3
-    variants: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    variants: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     adjust: Callable[[Cell], Cell] | None = None
 
     def axes_for(self, kind: str) -> Axes:
         """Return the axes for a kind of cell."""
-        found = {"mean": self.axes, "recording": self.recording_axes, "task": self.task_axes}
-        return found[kind]
+        found = {"recording": self.recording_axes, "task": self.task_axes}
+        return found.get(kind, self.axes)
 
     def recording_values(self) -> dict[str, Any]:
-        """Return the pipeline's parameters, for a recording: clients and clip are its own."""
-        own = {f.name for f in dataclasses.fields(RecordingCell)} - {"clients", "clip_norm"}
-        shared = own & {f.name for f in dataclasses.fields(MeanCell)}
-        return {name: getattr(self.mean, name) for name in shared}
+        """Return the round's parameters, for a recording: clients, clip and bits are its own."""
+        names = ("encoder", "mechanism", "compression", "n_rows", "delta")
+        noise = "epsilon" if self.mean.spec.epsilon is not None else "noise_multiplier"
+        return {name: getattr(self.mean.spec, name) for name in (*names, noise)}
 
 
 #: A cohort so small, or noise so strong, that compression can be free: m is about n²/z².
-_NOISY = MeanCell(mean="dense", dim=5000, clients=50, noise_multiplier=1.0, bits=18)
+_NOISY = MeanCell(mean="dense", dim=5000, clients=50, noise_multiplier=1.0, n_bits=18)
 _RATES = (1, 2, 5, 10, 20, 50, 100)
 #: The cohort whose total message the others keep, and its compression.
 _COHORT, _COHORT_COMPRESSION = 50, 2.0
@@ -91,7 +91,7 @@ _EQUAL_LENGTH = 500
 
 def _fixed_total_message(cell: Cell) -> Cell:
     """Raise r with n as the paper does: by n₂/n₁·(log n₂/log n₁)."""
-    n = cell.clients or _COHORT
+    n = getattr(cell, "clients", None) or _COHORT
     factor = n / _COHORT * math.log(n) / math.log(_COHORT)
     return cell.with_values(compression=max(1.0, round(_COHORT_COMPRESSION * factor, 3)))
 
@@ -101,8 +101,8 @@ def _equal_message(cell: Cell) -> Cell:
     if isinstance(cell, MeanCell):
         return cell.with_values(compression=cell.dim / _EQUAL_LENGTH)
     if isinstance(cell, TaskCell):
-        smaller = dict(SMALL_MODELS.values()).get(cell.task, 1.0)
-        return cell.with_values(compression=max(1.0, (cell.compression or 1.0) / smaller))
+        smaller = dict(SMALL_MODELS.values()).get(cell.config.task, 1.0)
+        return cell.with_values(compression=max(1.0, (cell.spec.compression or 1.0) / smaller))
     return cell
 
 
@@ -126,9 +126,9 @@ PRESETS: dict[str, Preset] = {
     ),
     "quantise-or-reduce": Preset(
         "Is a message shortened better by fewer bits or by fewer coordinates?",
-        axes={"bits": (8, 10, 12, 14, 16, 18), "compression": _RATES},
-        recording_axes={"bits": (10, 12, 14, 16, 18), "compression": _RATES},
-        task_axes={"bits": (10, 12, 14, 16, 18), "compression": (1, 5, 10, 50)},
+        axes={"n_bits": (8, 10, 12, 14, 16, 18), "compression": _RATES},
+        recording_axes={"n_bits": (10, 12, 14, 16, 18), "compression": _RATES},
+        task_axes={"n_bits": (10, 12, 14, 16, 18), "compression": (1, 5, 10, 50)},
         mean=_NOISY,
     ),
     "cohort": Preset(
@@ -142,9 +142,9 @@ PRESETS: dict[str, Preset] = {
     ),
     "sketch-length": Preset(
         "How many rows should a count sketch have?",
-        axes={"rows": (10, 15, 20, 25)},
-        recording_axes={"rows": (10, 15, 20, 25)},
-        task_axes={"rows": (10, 15, 20, 25)},
+        axes={"n_rows": (10, 15, 20, 25)},
+        recording_axes={"n_rows": (10, 15, 20, 25)},
+        task_axes={"n_rows": (10, 15, 20, 25)},
         mean=MeanCell(dim=5000, clients=500, compression=5),
         decoders=("linear", "median", "ridge", "lasso", "amp"),
     ),
@@ -163,7 +163,7 @@ PRESETS: dict[str, Preset] = {
         task_axes={"compression": (2, 5, 10, 20, 50)},
         mean=MeanCell(mean="layered", dim=5000, clients=500),
         decoders=("linear", "ridge"),
-        variants={"layers": ("whole", "separate")},
+        variants={"per_layer": (False, True)},
     ),
     "model-size": Preset(
         "Is a large model, compressed, better than a small one with messages as long?",
@@ -173,6 +173,19 @@ PRESETS: dict[str, Preset] = {
         mean=MeanCell(mean="power_law", clients=500),
         decoders=("linear", "lasso", "amp"),
         adjust=_equal_message,
+    ),
+    "phase": Preset(
+        "Which sparse means are recovered from so few coordinates?",
+        axes={
+            "density": (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65),
+            "compression": (10, 5, 3.33, 2.5, 2, 1.67, 1.43, 1.25),
+        },
+        recording_axes={},
+        task_axes={},
+        # no noise, and bits enough that rounding is none either: recovery is the decoder's doing
+        mean=MeanCell(dim=1000, clients=2, spread=0.0, noise_multiplier=0.0, n_bits=40),
+        encoders=("gaussian",),
+        decoders=("lasso", "amp"),
     ),
     "training": Preset(
         "Which decoder trains best, at which compression and noise?",

@@ -1,10 +1,8 @@
-"""Recorded rounds as cells of a sweep: found by content, memory-mapped by every worker."""
+"""Recorded rounds for cells of a sweep: found by number, known by content, memory-mapped."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from experiments.recordings.prepared import RoundData, choose_clip, prepare_round, row_norms
-from experiments.sweeps.cells import RecordingCell
+from experiments.recordings.recording import Recording
 
-__all__ = ["RecordedRound", "prepared_round", "recorded_cell", "recorded_round"]
+__all__ = ["RecordedRound", "prepared_round", "recorded_round", "round_numbers"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,41 @@ class RecordedRound:
     shapes: dict[str, tuple[int, ...]]
     clip_norm: float | None
 
+    @property
+    def digest(self) -> str:
+        """Name of the contents."""
+        found = hashlib.sha256(str(self.updates.shape).encode())
+        for row in self.updates:
+            found.update(np.ascontiguousarray(row).data)
+        return found.hexdigest()[:32]
+
+    def clip(self, number: int, given: float | None) -> float:
+        """Return the clip of the round, as :func:`choose_clip` has it."""
+        if given is not None:
+            return float(given)
+        return choose_clip(number, row_norms(self.updates), self.clip_norm, None)[0]
+
+
+def round_numbers(path: str, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Return the numbers of the recorded rounds, all or those wanted, which must be there."""
+    numbers = tuple(Recording.open(Path(path)).rounds)
+    if not numbers:
+        raise ValueError(f"{path} holds no rounds; there is nothing to evaluate.")
+    missing = sorted(set(wanted) - set(numbers))
+    if missing:
+        raise ValueError(
+            f"round {missing[0]} is not in {path}, which holds {len(numbers)} rounds from "
+            f"{numbers[0]} to {numbers[-1]}."
+        )
+    return wanted or numbers
+
 
 @lru_cache(maxsize=2)
 def recorded_round(path: str, number: int) -> RecordedRound:
     """Return a round of a recording by its number."""
-    from experiments.recordings.recording import Recording
-
+    round_numbers(path, (number,))
     recording = Recording.open(Path(path))
-    numbers = list(recording.rounds)
-    if number not in numbers:
-        raise ValueError(
-            f"round={number} is not in the recording {path}; it has "
-            f"{', '.join(map(str, numbers)) or 'none'}."
-        )
-    k = numbers.index(number)
+    k = list(recording.rounds).index(number)
     return RecordedRound(recording[k], dict(recording.shapes), recording.clip_norm(k))
 
 
@@ -57,39 +76,4 @@ def recorded_round(path: str, number: int) -> RecordedRound:
 def prepared_round(path: str, number: int, clients: int | None, clip_norm: float) -> RoundData:
     """Return a round ready for evaluation, the first so many of its clients where said."""
     updates = recorded_round(path, number).updates
-    if clients is not None and clients > len(updates):
-        raise ValueError(f"clients={clients}, but the round has {len(updates)}; ask for less.")
     return prepare_round(number, updates[:clients], None, clip_norm)
-
-
-def recorded_cell(
-    path: str | os.PathLike[str], round: int | None = None, **values: Any
-) -> RecordingCell:
-    """Return the cell of a recorded round, to sweep around.
-
-    Parameters
-    ----------
-    path : path
-        The recording.
-    round : int, optional
-        Number of the round; the last by default.
-    **values
-        Fields of :class:`~experiments.sweeps.cells.RecordingCell`. ``clip_norm`` is by default the
-        one recorded with the round, as :func:`experiments.recordings.prepared.choose_clip` has it.
-    """
-    from experiments.recordings.recording import Recording
-
-    recording = Recording.open(Path(path))
-    numbers = list(recording.rounds)
-    if not numbers:
-        raise ValueError(f"recording={path} holds no round; record one first.")
-    number = numbers[-1] if round is None else round
-    found = recorded_round(str(path), number)
-    digest = hashlib.sha256(str(found.updates.shape).encode())
-    for row in found.updates:
-        digest.update(np.ascontiguousarray(row).data)
-    if values.get("clip_norm") is None:
-        norms = row_norms(found.updates)
-        values["clip_norm"], _ = choose_clip(number, norms, found.clip_norm, None)
-    cell = RecordingCell(recording=digest.hexdigest()[:32], round=number)
-    return dataclasses.replace(cell.with_values(**values))

@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from experiments.private_files import make_folder, open_private
-from experiments.sweeps.cells import Cell, cell_from_parameters
+from experiments.sweeps.cell import Cell
+from experiments.sweeps.cells import cell_from_parameters
 
 __all__ = ["Result", "Store", "StoreError"]
 
-FORMAT = 1
+#: 2: parameters by the names of a round's, and the curve of a training run.
+FORMAT = 2
+#: Formats that can be read, not added to.
+READABLE = (1,)
 #: Bytes a result takes at most, index included.
 BYTES_PER_RESULT = 4096
 _BUSY_SECONDS = 30.0
@@ -41,7 +45,8 @@ CREATE TABLE IF NOT EXISTS results (
     seconds REAL NOT NULL,
     draw_seconds REAL NOT NULL,
     finished TEXT NOT NULL,
-    environment INTEGER NOT NULL REFERENCES environments (id)
+    environment INTEGER NOT NULL REFERENCES environments (id),
+    curve TEXT NOT NULL
 ) WITHOUT ROWID;
 """
 
@@ -72,6 +77,8 @@ class Result:
         When, in UTC.
     versions : dict of str to str
         Packages and revision that made it.
+    curve : tuple of float
+        The metric after every round, of a training run.
     """
 
     cell: Cell
@@ -82,6 +89,7 @@ class Result:
     draw_seconds: float = 0.0
     finished: str = ""
     versions: dict[str, str] | None = None
+    curve: tuple[float, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """Return one flat row: parameters, status, metrics, timing."""
@@ -153,10 +161,20 @@ class Store:
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if version not in (0, FORMAT) or (tables and not version):
+        if (tables and not version) or version not in (0, FORMAT, *READABLE):
             raise StoreError(
-                f"{self.path} is not a file of results of format {FORMAT}; choose another file."
+                f"{self.path} is not a file of results of format {FORMAT} or before; choose "
+                "another file."
             )
+        if self.read_only and not version and self.path != ":memory:":
+            raise StoreError(f"{self.path} holds no results yet; run the sweep first.")
+        if version in READABLE and not self.read_only:
+            raise StoreError(
+                f"{self.path} holds results of format {version}, and this version writes format "
+                f"{FORMAT}. They can still be read: Store(path, read_only=True). For new results "
+                "choose another file or folder (--store, --output)."
+            )
+        self._format = version or FORMAT
         if not self.read_only and not version:
             self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {FORMAT};COMMIT;")
 
@@ -193,7 +211,7 @@ class Store:
                     "INSERT OR IGNORE INTO environments (versions) VALUES (?)", (versions,)
                 )
                 self._db.execute(
-                    "INSERT INTO results SELECT ?, ?, ?, ?, ?, ?, ?, ?, id FROM environments "
+                    "INSERT INTO results SELECT ?, ?, ?, ?, ?, ?, ?, ?, id, ? FROM environments "
                     "WHERE versions = ?",
                     (
                         result.cell.key(),
@@ -204,6 +222,7 @@ class Store:
                         result.seconds,
                         result.draw_seconds,
                         result.finished,
+                        json.dumps(result.curve),
                         versions,
                     ),
                 )
@@ -227,11 +246,12 @@ class Store:
     def results(self, keys: Iterable[str] | None = None) -> Iterator[Result]:
         """Yield the results, all or those with the given keys, in the order of their keys."""
         wanted = None if keys is None else set(keys)
+        curve = "'[]'" if self._format in READABLE else "curve"
         rows = self._db.execute(
             "SELECT key, parameters, status, metrics, message, seconds, draw_seconds, finished, "
-            "versions FROM results JOIN environments ON environment = id ORDER BY key"
+            f"versions, {curve} FROM results JOIN environments ON environment = id ORDER BY key"
         ).fetchall()
-        for key, parameters, status, metrics, message, time, shared, finished, versions in rows:
+        for key, parameters, status, metrics, message, time, shared, finished, made, curve in rows:
             if wanted is None or key in wanted:
                 yield Result(
                     cell_from_parameters(json.loads(parameters)),
@@ -241,11 +261,12 @@ class Store:
                     time,
                     shared,
                     finished,
-                    json.loads(versions),
+                    json.loads(made),
+                    tuple(json.loads(curve)),
                 )
 
     def __len__(self) -> int:
-        return self._db.execute("SELECT count(*) FROM results").fetchone()[0]
+        return int(self._db.execute("SELECT count(*) FROM results").fetchone()[0])
 
     def close(self) -> None:
         """Release the file."""
@@ -297,9 +318,6 @@ def export(results: Iterable[Result], path: Path) -> Path:
     """
     records = [result.record() for result in results]
     columns = list(dict.fromkeys(name for record in records for name in record))
-    for record in records:
-        if "options" in record:
-            record["options"] = json.dumps(dict(record["options"]), sort_keys=True)
     make_folder(path.parent)
     if path.suffix == ".csv":
         with open_private(path, "w", newline="", encoding="utf-8") as file:

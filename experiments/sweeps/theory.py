@@ -12,10 +12,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers import state_evolution
+from solvers.amp import AMP
 from sparse_secagg.encoders import registry
 
-__all__ = ["Theory", "linear_error", "predict", "rate_distortion"]
+__all__ = ["Theory", "linear_error", "message_passing_limit", "predict", "rate_distortion"]
+
+#: Draws of state evolution; a sweep averages over its seeds besides.
+_LIMIT_DRAWS = 3
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class Theory:
         For an s-sparse mean: of the Lasso, and of least squares on the true support.
     theory_central : float
         Of the central Gaussian mechanism without compression.
+    theory_limit : float or None
+        Of message passing with the decoder's own denoiser and prior on this very mean.
     theory_bits : float
         No scheme with so many bits a client errs less on every mean of this norm.
     """
@@ -39,17 +50,45 @@ class Theory:
     theory_support: float | None
     theory_central: float
     theory_bits: float
+    theory_limit: float | None = None
 
 
-def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float:
-    """Return the linear decoder's expected relative squared error."""
-    compression = registry.get(encoder)._unsketch_error(d, m)
-    return compression + d * noise_std**2 / norm**2
+def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float | None:
+    """Return the linear decoder's expected relative squared error; None if the encoder is silent.
+
+    An encoder of one's own need not state the error of its unsketch.
+    """
+    try:
+        compression = registry.get(encoder)._unsketch_error(d, m)
+    except NotImplementedError:
+        return None
+    return float(compression + d * noise_std**2 / norm**2)
+
+
+def message_passing_limit(
+    solver: Any, mean: NDArray[np.float64], noise_std: float, m: int, encoder: str | None
+) -> float | None:
+    """Return the relative error that state evolution predicts; None for other decoders.
+
+    The limit is that of the estimate of least error, not of the debiased one.
+    """
+    if not isinstance(solver, AMP) or solver.debias or encoder in (None, "identity"):
+        return None
+    return state_evolution(
+        mean,
+        noise_std,
+        m,
+        ensemble="hadamard" if encoder == "hadamard" else "independent",
+        denoiser=solver.denoiser,
+        shapes=solver.shapes,
+        prior=solver.prior,
+        n_draws=_LIMIT_DRAWS,
+    ).relative_error
 
 
 def rate_distortion(bits: float, d: int) -> float:
     """Return 2^(−2B/d): the least worst-case relative error of d numbers told in B bits."""
-    return 2.0 ** (-2.0 * bits / d)
+    return float(2.0 ** (-2.0 * bits / d))
 
 
 def predict(

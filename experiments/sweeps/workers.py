@@ -83,7 +83,7 @@ def _connect(scheduler: str | None) -> Any:
     from distributed import Client
 
     try:
-        return Client(scheduler, timeout=10)
+        return Client(scheduler, timeout=10)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise ValueError(
             f"scheduler={scheduler!r} does not answer: {error}. Start one with 'dask scheduler'."

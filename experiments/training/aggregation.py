@@ -32,11 +32,16 @@ from sparse_secagg.privacy import OBSERVERS, Ledger, RoundPrivacy, Sampling
 
 __all__ = ["Aggregator", "training_decoder"]
 
-#: Where adaptive clipping starts and what it follows: the paper's choice.
-_ADAPTIVE_START = 0.1
-
 #: Relative width at which the search for the noise of a budget stops.
 _NOISE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a round carries on from the one before; a checkpoint keeps no more of it."""
+
+    feedback: ThresholdFeedback
+    clip: None = None
 
 
 class Aggregator:
@@ -82,25 +87,23 @@ class Aggregator:
         dense: bool = True,
         ledger: Ledger | None = None,
     ) -> None:
-        config = config.resolved()
-        assert config.clients is not None
-        assert config.decoder is not None
+        spec = config.spec
         self.config, self.population, self.dense = config, population, dense
         self.n_clients = min(config.clients, population)
         self.dim = architecture.n_parameters
-        self.adaptive = config.clip_norm == "adaptive"
-        self.clip_norm = _ADAPTIVE_START if self.adaptive else float(config.clip_norm)  # type: ignore[arg-type]
+        self.adaptive = isinstance(spec.clip_norm, AdaptiveClip)
+        self.clip_norm = spec.clip_norm.current if self.adaptive else float(spec.clip_norm)
         self.encoder = self._make_encoder(architecture.slices)
         # unsketched there is nothing to decode: one run is the baseline of every decoder
         self.decoder = training_decoder(
-            "linear" if config.compression == 1 else config.decoder,
+            "linear" if spec.compression == 1 else spec.decoder,
             debias=bool(config.debias),
             shapes=architecture.shapes,
         )
         # a cohort that follows from the seed is no secret
         self.sampling = Sampling(self.n_clients, population, secret=config.private_noise)
         self.noise_multiplier = self._noise_multiplier()
-        self.ledger = Ledger(config.delta) if ledger is None else ledger
+        self.ledger = Ledger(spec.delta) if ledger is None else ledger
         self.randomness = ClientRandomness(config.seed)
         self.unconverged = 0
         self._buffer = np.empty((0, 0))
@@ -144,7 +147,7 @@ class Aggregator:
     @property
     def is_identity(self) -> bool:
         """Whether updates are sent unsketched."""
-        return self.config.compression == 1 or self.config.encoder == "identity"
+        return self.config.spec.compression == 1 or self.config.spec.encoder == "identity"
 
     @property
     def spent(self) -> PrivacySpent:
@@ -170,7 +173,7 @@ class Aggregator:
             ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
         if self.feedback is not None and hasattr(self.feedback, "error_"):
-            round_.feedback_ = self.feedback
+            round_.__dict__["aggregate_"] = _Before(self.feedback)
         if isinstance(updates, np.ndarray) and not self.adaptive:
             updates = self._clipped(updates)
         with warnings.catch_warnings():
@@ -195,7 +198,8 @@ class Aggregator:
             norms = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
             scale = np.minimum(1.0, (1 - 1e-6) * self.clip_norm / norms)
         scale[~np.isfinite(norms)] = 1.0
-        return np.multiply(updates, scale[:, None], out=self._buffer)
+        np.multiply(updates, scale[:, None], out=self._buffer)
+        return self._buffer
 
     def _decode(self, round_: SparseSecAgg) -> NDArray[np.float64]:
         # What a sparse fit leaves of a dense mean is noise to it as well: the Lasso then estimates
@@ -207,26 +211,27 @@ class Aggregator:
                 round_.operator_, round_.sketch_, noise_std=round_.noise_std_ if known else None
             )
         self.unconverged += any(issubclass(w.category, ConvergenceWarning) for w in caught)
-        return solver.coef_
+        return np.asarray(solver.coef_)
 
     # -- parts ----------------------------------------------------------------------------------
 
     def _make_encoder(self, layers: dict[str, slice]) -> Any:
         if self.is_identity:
             return registry.get("identity").fit_dimension(self.dim)
-        rows = {"n_rows": self.config.n_rows} if self.config.encoder == "count_sketch" else {}
-        encoder = registry.get(self.config.encoder, compression=self.config.compression, **rows)
-        if self.config.layers == "separate":
+        spec = self.config.spec
+        rows = {"n_rows": spec.n_rows} if spec.encoder == "count_sketch" else {}
+        encoder = registry.get(spec.encoder, compression=spec.compression, **rows)
+        if self.config.per_layer:
             encoder = BlockEncoder(layers, encoder=encoder)
         return encoder.fit_dimension(self.dim)
 
     def _mechanism(self, noise_multiplier: float) -> IntegerMechanism:
         return mechanisms.get(
-            self.config.mechanism,
+            self.config.spec.mechanism,
             noise_multiplier=noise_multiplier,
-            delta=self.config.delta,
-            n_bits=self.config.n_bits,
-            colluders=self.config.colluders,
+            delta=self.config.spec.delta,
+            n_bits=self.config.spec.n_bits,
+            colluders=self.config.spec.colluders,
         )
 
     def _calibrated(self, noise_multiplier: float) -> IntegerMechanism:
@@ -236,10 +241,10 @@ class Aggregator:
 
     def _noise_multiplier(self) -> float:
         """Return z, or the smallest z that keeps all rounds within ε (from above)."""
-        if self.config.epsilon is None:
-            return float(self.config.noise_multiplier or 0.0)
-        assert self.config.rounds is not None  # resolved
-        budget, rounds = self.config.epsilon, self.config.rounds
+        spec = self.config.spec
+        if spec.noise_multiplier is not None:
+            return float(spec.noise_multiplier)
+        budget, rounds = spec.epsilon, spec.rounds
 
         def spent(z: float) -> float:
             return self.round_privacy(z).epsilon(rounds=rounds)
@@ -267,7 +272,7 @@ class Aggregator:
         return privacy.plus(*self._clip_privacy().sums) if self.adaptive else privacy
 
     def _clip_privacy(self) -> RoundPrivacy:
-        colluders = self.config.colluders
+        colluders = self.config.spec.colluders
         return AdaptiveClip().mechanism(self.n_clients, colluders=colluders).privacy()
 
     def _key(self, number: int) -> str | None:

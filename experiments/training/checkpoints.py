@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,9 @@ __all__ = ["CheckpointError", "CheckpointFile"]
 
 NAME = "checkpoint.npz"
 LEDGER_NAME = "ledger.sqlite"
-#: 2: the ledger is a file beside the checkpoint, no longer inside.
-_FORMAT = 2
-#: Does not change the weights, and folders move.
-_FREE = ("data",)
+#: 3: the names of a round's parameters. 2: the ledger is a file beside the checkpoint, no longer
+#: inside; such checkpoints are read.
+_FORMAT, _READABLE = 3, (2, 3)
 _ARRAYS = ("weights", "velocity", "dropped")
 
 
@@ -60,7 +59,7 @@ class CheckpointFile:
     def ledger(self) -> Ledger:
         """Return the run's ledger: the file beside the checkpoint, or one in memory."""
         path = None if self.folder is None else self.folder / LEDGER_NAME
-        return Ledger(self.config.delta, path=path)
+        return Ledger(self.config.spec.delta, path=path)
 
     def none(self, dim: int) -> TrainingState:
         """Return the start; refuse to overwrite the checkpoint of a run that is not finished."""
@@ -118,7 +117,7 @@ class CheckpointFile:
             return
         document = {
             "format": _FORMAT,
-            "config": _settings(self.config),
+            "config": self.config.parameters(),
             "history": [_entry(record) for record in state.history],
             "clip_norm": state.clip_norm,
             "unconverged": state.unconverged,
@@ -147,16 +146,16 @@ class CheckpointFile:
             raise CheckpointError(
                 f"{path} is not a checkpoint of this software ({error}); remove it to start anew."
             ) from None
-        if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            version = document.get("format") if isinstance(document, dict) else None
+        version = document.get("format") if isinstance(document, dict) else None
+        if version not in _READABLE:
             raise CheckpointError(
-                f"{path} has format {version}, this software reads {_FORMAT}; finish the run with "
-                "the version that began it, or start anew in another folder."
+                f"{path} has format {version}, this software reads 2 and {_FORMAT}; finish the run "
+                "with the version that began it, or start anew in another folder."
             )
         return document, arrays
 
     def _compare(self, found: dict[str, Any]) -> None:
-        mine = _settings(self.config)
+        mine, found = self.config.parameters(), _modern(found)
         different = [name for name in mine if found.get(name) != mine[name]]
         if different:
             what = ", ".join(
@@ -168,9 +167,13 @@ class CheckpointFile:
             )
 
 
-def _settings(config: TrainingConfig) -> dict[str, Any]:
-    every = {item.name: getattr(config, item.name) for item in fields(config)}
-    return {name: value for name, value in every.items() if name not in _FREE}
+def _modern(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of a checkpoint of any format by the names that it has now."""
+    if "layers" not in found:
+        return found
+    values = {**found, "per_layer": found["layers"] == "separate"}
+    known = {name: value for name, value in values.items() if name not in ("layers", "data")}
+    return TrainingConfig(**known).parameters()
 
 
 def _entry(record: RoundRecord) -> dict[str, Any]:

@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from experiments.datasets.domains import check_domain
+from experiments.decoders import check_decoder
+from experiments.holding import HoldsSpec, spec_values
 from experiments.training import tasks
 from sparse_secagg import mechanisms
+from sparse_secagg.encoders import registry
 
-__all__ = ["ENCODERS", "TrainingConfig"]
-
-ENCODERS = ("count_sketch", "gaussian", "hadamard", "identity")
+__all__ = ["TrainingConfig"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """Everything that the weights at the end depend on; what is None is left to the task.
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+class TrainingConfig(HoldsSpec):
+    """Everything that the weights at the end depend on; what is not given is the task's choice.
 
     Attributes
     ----------
+    spec : RoundSpec
+        The private rounds. Its parameters can be given by themselves, and those that are None are
+        the task's. ``epsilon`` is of **all rounds together**; without it and without
+        ``noise_multiplier`` the noise is what the task says, which for training is none at all.
+        ``decoder`` is a text as in :func:`experiments.decoders.parse_decoder`; ``clip_norm`` may be
+        "adaptive", which follows the median of the norms, from 0.1.
     task : str
         One of ``tasks.names()``.
-    rounds, clients : int
-        Rounds, and clients in each, drawn without replacement.
-    noise_multiplier, epsilon : float
-        Noise of each round as z, or the ε of **all rounds together** against the server; at most
-        one of them. Neither: what the task says, which for training is no noise at all.
-    delta : float
-        δ of every ε.
-    compression : float
-        r = d/m; 1 sends the update itself, unsketched, and leaves the decoder nothing to do.
-    n_bits : int
-        Bits of a coordinate of a message.
-    encoder, mechanism, decoder : str
-        Parts of the pipeline; the decoder as in :func:`experiments.decoders.parse_decoder`.
-    n_rows : int
-        Rows of a count sketch.
+    clients : int
+        Clients in each round, drawn without replacement.
     debias : bool
         Ask decoders that can for their unbiased estimate, unless the decoder's text says which.
         The default in training, where what a biased decoder loses is lost again in every round.
-    clip_norm : float or "adaptive"
-        ℓ₂ clip of an update; "adaptive" follows the median of the norms, from 0.1.
     client_rate, batch_size, server_rate, momentum : float, int
         Of the two optimisers.
-    layers : {"whole", "separate"}
-        Sketch the update as one vector, or each layer by itself with its share of the clip.
+    per_layer : bool
+        Sketch each layer by itself with its share of the clip.
     threshold : float
         Share of the sketch's entries, the smallest, that is set to zero and added back in the next
         round; the sketch then stays the same in all rounds. An experiment: it is biased.
-    colluders : int
-        Clients of a cohort that may tell the server their noise, which is sized without theirs.
     seed : int
         Initial weights, batches, sketches and, unless ``private_noise``, cohorts and noise.
     private_noise : bool
@@ -67,111 +59,82 @@ class TrainingConfig:
     """
 
     task: str
-    rounds: int | None = None
-    clients: int | None = None
-    noise_multiplier: float | None = None
-    epsilon: float | None = None
-    delta: float = 1e-5
-    compression: float | None = None
-    n_bits: int | None = None
-    encoder: str = "count_sketch"
-    n_rows: int | None = None
-    mechanism: str = "ddg"
-    decoder: str | None = None
-    debias: bool | None = None
-    clip_norm: float | str | None = None
-    client_rate: float | None = None
-    batch_size: int | None = None
-    server_rate: float | None = None
-    momentum: float | None = None
-    layers: str = "whole"
+    clients: int = 0
+    debias: bool = True
+    client_rate: float = 0.1
+    batch_size: int = 32
+    server_rate: float = 0.3
+    momentum: float = 0.9
+    per_layer: bool = False
     threshold: float = 0.0
-    colluders: int = 0
     seed: int = 0
     private_noise: bool = False
     data: str | None = None
     domain: str | int | None = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.data, os.PathLike):
-            object.__setattr__(self, "data", str(self.data))
+    def __init__(self, task: str, **values: Any) -> None:
+        given = {name: value for name, value in values.items() if value is not None}
+        if isinstance(given.get("data"), os.PathLike):
+            given["data"] = str(given["data"])
+        if given.get("spec") is None:
+            settings = vars(tasks.get(task).settings)
+            noise = {name for name in ("epsilon", "noise_multiplier") if name in given}
+            left = {
+                n: v for n, v in settings.items() if n not in noise | {"epsilon"} and v is not None
+            }
+            if not noise:
+                usual = settings["epsilon"]
+                left |= {"noise_multiplier": 0.0} if usual is None else {"epsilon": usual}
+            given = {"encoder": "count_sketch", **left, **given}
+        super().__init__(task=task, **given)
         _check(self)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return every value, but for where the data lies, as JSON values."""
+        own = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("spec", "data")
+        }
+        for name in ("client_rate", "server_rate", "momentum", "threshold"):
+            own[name] = float(own[name])
+        return {**own, "rounds": self.spec.rounds, **spec_values(self.spec)}
 
     @property
     def digest(self) -> str:
         """Name of the configuration: its values, but for where the data lies."""
-        values = {name: value for name, value in asdict(self.resolved()).items() if name != "data"}
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-    def resolved(self) -> TrainingConfig:
-        """Return the configuration with the task's own values where they were left open."""
-        settings = vars(tasks.get(self.task).settings)
-        left = {name: value for name, value in settings.items() if getattr(self, name) is None}
-        if self.noise_multiplier is not None:
-            left.pop("epsilon", None)
-        elif self.epsilon is None and left["epsilon"] is None:
-            left["noise_multiplier"] = 0.0
-        return replace(self, **left)
+        text = json.dumps(self.parameters(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _check(config: TrainingConfig) -> None:
     """Raise ValueError for what no run could use, before any work."""
-    if not tasks.get(config.task).trains and config.rounds not in (None, 1):
+    task = tasks.get(config.task)
+    if not task.trains and config.spec.rounds != 1:
         raise ValueError(
-            f"rounds={config.rounds}: task={config.task!r} trains nothing and takes one round."
+            f"rounds={config.spec.rounds}: task={config.task!r} trains nothing and takes one round."
         )
     if config.domain is not None:
-        if tasks.get(config.task).trains:
+        if task.trains:
             raise ValueError(
                 f"domain={config.domain!r}: task={config.task!r} counts no items; leave it out."
             )
         check_domain(config.domain)
+    registry.get(config.spec.encoder)
+    mechanisms.get(config.spec.mechanism)
+    # unsketched there is nothing to decode, whatever the decoder
+    check_decoder(
+        config.spec.decoder, "count_sketch" if config.spec.compression == 1 else config.spec.encoder
+    )
     if not 0 <= config.threshold < 1:
         raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
-    for name, choices in (
-        ("encoder", ENCODERS),
-        ("mechanism", mechanisms.names()),
-        ("layers", ("whole", "separate")),
-    ):
-        if getattr(config, name) not in choices:
-            raise ValueError(
-                f"{name}={getattr(config, name)!r} is not known; choose one of "
-                f"{', '.join(choices)}."
-            )
-    if config.epsilon is not None and config.noise_multiplier is not None:
-        raise ValueError(
-            f"epsilon={config.epsilon} and noise_multiplier={config.noise_multiplier} both set the "
-            "noise; give one of them."
-        )
-    for name in ("rounds", "clients", "n_bits", "n_rows", "batch_size"):
+    for name, least in (("clients", 1), ("batch_size", 1), ("seed", 0)):
         value = getattr(config, name)
-        if value is not None and not (isinstance(value, int) and value >= 1):
-            raise ValueError(f"{name}={value!r} must be an integer, at least 1.")
-    for name in ("seed", "colluders"):
+        if not (isinstance(value, int) and value >= least):
+            raise ValueError(f"{name}={value!r} must be an integer, at least {least}.")
+    for name in ("client_rate", "server_rate"):
         value = getattr(config, name)
-        if not (isinstance(value, int) and value >= 0):
-            raise ValueError(f"{name}={value!r} must be an integer, at least 0.")
-    for name, least, inclusive in (
-        ("noise_multiplier", 0.0, True),
-        ("epsilon", 0.0, False),
-        ("compression", 1.0, True),
-        ("client_rate", 0.0, False),
-        ("server_rate", 0.0, False),
-        ("momentum", 0.0, True),
-    ):
-        value = getattr(config, name)
-        if value is None:
-            continue
-        if not (math.isfinite(value) and (value > least or (inclusive and value == least))):
-            sign = "at least" if inclusive else "above"
-            raise ValueError(f"{name}={value!r} must be a finite number, {sign} {least:g}.")
-    if config.momentum is not None and config.momentum >= 1:
-        raise ValueError(f"momentum={config.momentum} must be below 1; the usual choice is 0.9.")
-    clip = config.clip_norm
-    if isinstance(clip, str):
-        if clip != "adaptive":
-            raise ValueError(f"clip_norm={clip!r} must be a positive number or 'adaptive'.")
-    elif clip is not None and not (clip > 0 and math.isfinite(clip)):
-        raise ValueError(f"clip_norm={clip!r} must be a positive number or 'adaptive'.")
-    if not 0 < config.delta < 1:
-        raise ValueError(f"delta={config.delta} must lie strictly between 0 and 1.")
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name}={value!r} must be a finite number, above 0.")
+    if not 0 <= config.momentum < 1:
+        raise ValueError(f"momentum={config.momentum} must lie in [0, 1); the usual choice is 0.9.")

@@ -27,7 +27,7 @@ from experiments.training.records import RoundRecord, TrainingResult
 from experiments.training.seeds import ClientRandomness
 from sparse_secagg.privacy import Ledger
 
-__all__ = ["N_TOP", "Evaluation", "HeavyHittersResult", "hits", "one_round"]
+__all__ = ["N_TOP", "Evaluation", "HeavyHittersResult", "hits", "one_round", "reported"]
 
 #: Items that are looked for.
 N_TOP = 100
@@ -105,7 +105,7 @@ def one_round(
     Parameters
     ----------
     config : TrainingConfig
-        As resolved.
+        The task and its round.
     data : ClientSets
         Who holds what.
     record : path, optional
@@ -145,7 +145,7 @@ def one_round(
     )
     if progress is not None:
         progress(result, config)
-    simulated = not config.private_noise or config.noise_multiplier == 0
+    simulated = not config.private_noise or config.spec.noise_multiplier == 0
     return HeavyHittersResult(
         config=config,
         history=(result,),

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,17 @@ from numpy.typing import NDArray
 
 from experiments.datasets import ClientData
 from experiments.models import Model
-from experiments.recordings.recording import Recording
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
+from experiments.training.callbacks import (
+    Callback,
+    Checkpoints,
+    LedgerFile,
+    Progress,
+    Recorder,
+    Round,
+    Run,
+)
 from experiments.training.checkpoints import CheckpointFile
 from experiments.training.config import TrainingConfig
 from experiments.training.heavy_hitters import one_round
@@ -36,20 +43,14 @@ from experiments.training.seeds import ClientRandomness
 from solvers.parallel import one_blas_thread
 from sparse_secagg.privacy import Ledger
 
-__all__ = ["RoundRecord", "TrainingConfig", "TrainingResult", "run_training", "training_rounds"]
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round as it happens: its record, the state after it and the clients' updates."""
-
-    record: RoundRecord
-    state: TrainingState
-    updates: NDArray[np.float32] = field(repr=False)
-    aggregator: Aggregator
-
-
-Progress = Callable[[RoundRecord, TrainingConfig], None]
+__all__ = [
+    "RoundRecord",
+    "TrainingConfig",
+    "TrainingResult",
+    "load_data",
+    "run_training",
+    "training_rounds",
+]
 
 
 def run_training(
@@ -59,8 +60,9 @@ def run_training(
     resume: bool = False,
     record: str | os.PathLike[str] | None = None,
     jobs: int = 1,
-    progress: Progress | None = None,
+    progress: Any = None,
     checkpoint_every: int = 1,
+    callbacks: Sequence[Callback] = (),
 ) -> TrainingResult:
     """Train, and return the curve of accuracies and what the rounds cost.
 
@@ -77,42 +79,51 @@ def run_training(
     jobs : int
         Threads of the local training. The result does not depend on it.
     progress : callable, optional
-        Called with each :class:`RoundRecord` and the resolved configuration.
+        Called with each :class:`RoundRecord` and the configuration.
     checkpoint_every : int
         Rounds between checkpoints.
+    callbacks : sequence of Callback
+        One's own, after those that the other arguments ask for.
     """
-    config = config.resolved()
     task = tasks.get(config.task)
+    folder = None if output is None else Path(output)
     if not task.trains:
         # a simulated round costs nobody anything, so that only real ones add up in the folder
-        folder = Path(output) if output is not None and config.private_noise else None
-        ledger = CheckpointFile(folder, config).ledger()
-        data = _load(config.task, config.data)
+        ledger = CheckpointFile(folder if config.private_noise else None, config).ledger()
+        data = load_data(config.task, config.data)
         return one_round(config, data, record=record, progress=progress, ledger=ledger)
     model = task.model()
     # a decoder that does not exist must not cost the loading of the data
-    training_decoder(str(config.decoder), debias=bool(config.debias), shapes=model.shapes)
-    file = CheckpointFile(None if output is None else Path(output), config)
-    state = file.read(model.n_parameters) if resume else file.none(model.n_parameters)
-    data = _load(config.task, config.data)
-    ledger = file.ledger()
-    recording = _recording(record, config, model, state)
-    last: Round | None = None
-    for current in training_rounds(config, model, data, state, jobs=jobs, ledger=ledger):
-        number = current.record.number
-        if recording is not None and number - 1 not in recording.rounds:
-            recording.append(number - 1, current.updates, clip_norm=current.record.clip_norm)
+    training_decoder(config.spec.decoder, debias=config.debias, shapes=model.shapes)
+    file = CheckpointFile(folder, config)
+    hooks: list[Callback] = [
+        Checkpoints(file, resume=resume, every=checkpoint_every),
+        LedgerFile(file),
+    ]
+    hooks += [Recorder(record)] if record is not None else []
+    hooks += [Progress(progress)] if progress is not None else []
+    return _train(
+        Run(config, model, TrainingState.start(model.n_parameters)), jobs, [*hooks, *callbacks]
+    )
+
+
+def _train(run: Run, jobs: int, callbacks: Sequence[Callback]) -> TrainingResult:
+    for callback in callbacks:
+        callback.before_training(run)
+    config, model, state = run.config, run.model, run.state
+    data = load_data(config.task, config.data)
+    aggregator = Aggregator.for_training(
+        config, model.architecture, len(data.clients), state, run.ledger
+    )
+    for current in training_rounds(config, model, data, state, jobs=jobs, aggregator=aggregator):
         state = current.state
-        if number % checkpoint_every == 0 or number == config.rounds:
-            file.write(state)
-        if progress is not None:
-            progress(current.record, config)
-        last = current
-    aggregator = last.aggregator if last is not None else None
-    if aggregator is None:  # nothing was left to do
-        population = len(data.clients)
-        aggregator = Aggregator.for_training(config, model.architecture, population, state, ledger)
-    return _result(config, model, data, state, aggregator)
+        stops = [callback.after_round(current) for callback in callbacks]
+        if any(stops):
+            break
+    result = _result(config, model, data, state, aggregator)
+    for callback in callbacks:
+        callback.after_training(result)
+    return result
 
 
 def training_rounds(
@@ -123,13 +134,14 @@ def training_rounds(
     *,
     jobs: int = 1,
     ledger: Ledger | None = None,
+    aggregator: Aggregator | None = None,
 ) -> Iterator[Round]:
     """Yield the rounds of a run, from ``state`` on; :func:`run_training` keeps and reports them.
 
     Parameters
     ----------
     config : TrainingConfig
-        As resolved.
+        What to train and how.
     model : Model
         What is trained.
     data : ClientData
@@ -140,20 +152,21 @@ def training_rounds(
         Threads of the local training.
     ledger : Ledger, optional
         Charged by each round before its sum is opened; one in memory by default.
+    aggregator : Aggregator, optional
+        What makes the private means, with a ledger of its own; made here by default.
     """
     state = TrainingState.start(model.n_parameters) if state is None else state
     randomness = ClientRandomness(config.seed)
     clients = list(data.clients)
-    aggregator = Aggregator.for_training(config, model.architecture, len(clients), state, ledger)
+    if aggregator is None:
+        aggregator = Aggregator.for_training(
+            config, model.architecture, len(clients), state, ledger
+        )
     weights, velocity = state.weights, state.velocity
     if state.rounds == 0:
         weights = model.initial(randomness.initial)
     updates = np.empty((aggregator.n_clients, model.n_parameters), dtype=np.float32)
-    config = config.resolved()
-    assert config.rounds
-    assert config.server_rate
-    assert config.momentum is not None
-    for number in range(state.rounds, config.rounds):
+    for number in range(state.rounds, config.spec.rounds):
         start = time.perf_counter()
         cohort = randomness.cohort(
             number, len(clients), aggregator.n_clients, secret=aggregator.sampling.secret
@@ -203,8 +216,8 @@ def _train_locally(
             model.local_update(
                 weights,
                 data.clients[clients[client]],
-                learning_rate=config.client_rate,  # type: ignore[arg-type]
-                batch_size=config.batch_size,  # type: ignore[arg-type]
+                learning_rate=config.client_rate,
+                batch_size=config.batch_size,
                 rng=randomness.local(number, client),
                 out=updates[row],
             )
@@ -220,28 +233,9 @@ def _train_locally(
 
 
 @lru_cache(maxsize=1)
-def _load(task: str, data: str | None) -> Any:
+def load_data(task: str, data: str | None) -> Any:
     """Return the data of a task; the last is kept, since a sweep trains on it many times."""
     return tasks.get(task).load(data)
-
-
-def _recording(
-    path: str | os.PathLike[str] | None,
-    config: TrainingConfig,
-    model: Model,
-    state: TrainingState,
-) -> Recording | None:
-    if path is None:
-        return None
-    return Recording.create(
-        path,
-        task=config.task,
-        model=model.architecture.name,
-        shapes=model.shapes,
-        clip_norm=None if isinstance(config.clip_norm, str) else config.clip_norm,
-        seeds={"training": config.seed},
-        exist_ok=state.rounds > 0,
-    )
 
 
 def _result(
@@ -259,6 +253,6 @@ def _result(
         n_parameters=model.n_parameters,
         population=len(data.clients),
         unconverged=state.unconverged,
-        not_private=not config.private_noise or config.noise_multiplier == 0,
+        not_private=not config.private_noise or config.spec.noise_multiplier == 0,
         observer=aggregator.observer,
     )

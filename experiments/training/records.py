@@ -99,7 +99,7 @@ class TrainingResult:
     Attributes
     ----------
     config : TrainingConfig
-        As resolved.
+        What was trained and how.
     history : tuple of RoundRecord
         Every round, those before a resumption included.
     weights : ndarray of shape (d,)

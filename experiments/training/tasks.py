@@ -123,8 +123,8 @@ def get(name: str) -> Task:
 # -- data ---------------------------------------------------------------------------------------
 
 
-def _digits(data: Data) -> datasets.ClientData:
-    return datasets.digits()
+def _digits(n_clients: int) -> Callable[[Data], datasets.ClientData]:
+    return lambda data: datasets.digits(n_clients=n_clients)
 
 
 def _next_word(words: int, **options: Any) -> Callable[[Data], datasets.ClientData]:
@@ -201,7 +201,23 @@ _TASKS = {
             "digits",
             "scikit-learn's 8x8 digits among 50 clients of uneven classes; nothing to download",
             Settings(rounds=60, clients=50, batch_size=16, clip_norm=0.5, n_rows=8),
-            _digits,
+            _digits(50),
+            lambda: MLP(64, 64, 10),
+        ),
+        Task(
+            "digits-300",
+            "the same digits among 300 clients, about five images each",
+            Settings(
+                rounds=30,
+                clients=300,
+                client_rate=0.3,
+                batch_size=4,
+                server_rate=1.0,
+                clip_norm=0.3,
+                n_rows=15,
+                n_bits=18,
+            ),
+            _digits(300),
             lambda: MLP(64, 64, 10),
         ),
         Task(

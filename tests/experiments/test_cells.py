@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 
 from experiments.recordings.recording import Recording
-from experiments.sweeps.cells import MeanCell, RecordingCell, TaskCell, cell_from_parameters
-from experiments.sweeps.evaluation import NO_INPUTS, Inputs, evaluate
+from experiments.sweeps.cell import NO_INPUTS, Inputs
+from experiments.sweeps.cells import (
+    HittersCell,
+    MeanCell,
+    RecordingCell,
+    TaskCell,
+    cell_from_parameters,
+)
+from experiments.sweeps.engine import evaluate
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.means import synthetic_clients
-from experiments.sweeps.recorded import recorded_cell
 from experiments.sweeps.theory import linear_error, predict, rate_distortion
 from experiments.training.loop import TrainingConfig, run_training
 from sparse_secagg import (
@@ -24,7 +30,7 @@ from sparse_secagg import (
 )
 from tests.statistics import assert_mean
 
-SMALL = MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5)
+SMALL = MeanCell(dim=300, clients=20, sparsity=5, compression=3, n_rows=5)
 
 
 def metrics(cell, inputs=NO_INPUTS):
@@ -38,7 +44,7 @@ def test_the_key_depends_on_values_and_not_on_how_they_are_written():
     assert SMALL.key() != dataclasses.replace(SMALL, compression=3.5).key()
     keys = {
         dataclasses.replace(SMALL, **change).key()
-        for change in [{}, {"seed": 1}, {"decoder": "amp"}, {"bits": 20}, {"mean": "dense"}]
+        for change in [{}, {"seed": 1}, {"decoder": "amp"}, {"n_bits": 20}, {"mean": "dense"}]
     }
     assert len(keys) == 5
 
@@ -46,7 +52,7 @@ def test_the_key_depends_on_values_and_not_on_how_they_are_written():
 def test_the_key_is_the_same_in_another_process():
     code = (
         "from experiments.sweeps.cells import MeanCell;"
-        "print(MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5).key())"
+        "print(MeanCell(dim=300, clients=20, sparsity=5, compression=3, n_rows=5).key())"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == SMALL.key()
@@ -58,7 +64,9 @@ def test_the_key_is_the_same_in_another_process():
         SMALL,
         MeanCell(mean="dense", epsilon=1, noise_multiplier=None),
         RecordingCell(recording="ab", round=3, encoder="gaussian"),
-        TaskCell(task="digits", compression=10, options=(("server_rate", 0.3), ("b", 1))),
+        TaskCell.of("digits", compression=10, server_rate=0.3),
+        HittersCell(compression=5, decoder="lasso"),
+        MeanCell(density=0.2, compression=4),
     ],
 )
 def test_a_cell_survives_the_way_through_json(cell):
@@ -75,20 +83,20 @@ def test_decoders_share_a_draw_and_nothing_else_does():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"encoder": "fourier"}, "encoder='fourier' is not known"),
-        ({"mechanism": "laplace"}, "mechanism='laplace' is not known"),
-        ({"compression": 0.5}, "compression=0.5 must be a finite number of at least 1"),
+        ({"encoder": "fourier"}, "fourier"),
+        ({"mechanism": "laplace"}, "laplace"),
+        ({"compression": 0.5}, "compression=0.5 must be None, or a finite number of at least 1"),
         ({"compression": float("nan")}, "compression=nan"),
-        ({"bits": 1}, "bits=1 must be a whole number"),
+        ({"n_bits": 0}, "n_bits=0 must be an integer from 1 to 63"),
         ({"clients": 2.5}, "clients=2.5 must be a whole number"),
         ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0"),
-        ({"epsilon": 1.0}, "both set the noise"),
-        ({"noise_multiplier": None}, "both None"),
+        ({"epsilon": 1.0, "noise_multiplier": 1.0}, "both set the noise"),
+        ({"epsilon": None, "noise_multiplier": None}, "epsilon"),
         ({"sparsity": 301}, "sparsity=301 must be a whole number"),
         ({"mean": "cauchy"}, "mean='cauchy' is not known"),
         ({"compression": 400.0}, "leaves no coordinate"),
         ({"threshold": 1.0}, "threshold=1.0 must be a share"),
-        ({"layers": "both"}, "layers='both' is not known"),
+        ({"colour": "red"}, "MeanCell has no such parameter"),
         ({"decoder": "median", "encoder": "gaussian"}, "'median' needs encoder 'count_sketch'"),
     ],
 )
@@ -139,13 +147,13 @@ def test_thresholds_zero_that_share_of_the_sketch():
 
 @pytest.mark.parametrize("mean", ["layered", "low_rank"])
 def test_layers_are_sketched_one_by_one(mean):
-    cell = dataclasses.replace(SMALL, mean=mean, layers="separate", rows=2)
-    whole = metrics(cell.with_values(layers="whole"))
+    cell = dataclasses.replace(SMALL, mean=mean, per_layer=True, n_rows=2)
+    whole = metrics(cell.with_values(per_layer=False))
     assert metrics(cell)["relative_error"] != whole["relative_error"]
 
 
 def test_too_few_bits_are_a_result_with_a_reason():
-    (result,) = evaluate([dataclasses.replace(SMALL, bits=3)])
+    (result,) = evaluate([dataclasses.replace(SMALL, n_bits=3)])
     assert result.status == "infeasible"
     assert "the smallest that can is" in result.message
     assert result.metrics == {}
@@ -213,6 +221,11 @@ def recording(tmp_path):
     return tmp_path / "rec"
 
 
+def recorded_cell(path, number=4, **values):
+    (cell,) = RecordingCell.of(path, (number,), **values)
+    return cell
+
+
 def test_a_recorded_round_is_found_by_its_content(recording, tmp_path):
     cell = recorded_cell(recording, compression=2, noise_multiplier=0.1)
     assert cell.round == 4
@@ -220,7 +233,7 @@ def test_a_recorded_round_is_found_by_its_content(recording, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     moved = recording.rename(tmp_path / "elsewhere" / "rec")
     assert recorded_cell(moved, compression=2, noise_multiplier=0.1) == cell
-    assert recorded_cell(moved, round=0) != recorded_cell(moved, round=4)
+    assert recorded_cell(moved, 0) != recorded_cell(moved, 4)
     found = metrics(cell.with_values(decoder="amp:low_rank"), Inputs(recording=str(moved)))
     assert 0 < found["relative_error"] < 1
     X = np.asarray(Recording.open(moved)[1], dtype=np.float64)
@@ -243,38 +256,35 @@ def test_the_first_so_many_clients_of_a_recorded_round_are_taken(recording):
 def test_more_clients_than_were_recorded_are_refused_before_any_work(recording, monkeypatch):
     inputs = Inputs(recording=str(recording))
     base = recorded_cell(recording, noise_multiplier=0.1, compression=2)
-    monkeypatch.setattr("experiments.sweeps.evaluation.run_round", None)
+    monkeypatch.setattr("experiments.sweeps.cells.draw_round", None)
     for axes, clients in (
         ({"clients": (5, 13)}, None),
-        ({"bits": (16, 18)}, 13),
+        ({"n_bits": (16, 18)}, 13),
         ({"clients": (5, 13)}, 5),
     ):
-        with pytest.raises(ValueError, match="clients=13, but the recorded round has 12; ask for"):
+        with pytest.raises(ValueError, match="clients=13, but recorded round 4 has 12; ask for"):
             Grid(axes, dataclasses.replace(base, clients=clients), inputs=inputs)
     Grid({"clients": (5, 12)}, base, inputs=inputs)  # all of them are there
-    Grid({"bits": (16, 18)}, dataclasses.replace(base, clients=12), inputs=inputs)
-    # a worker whose recording is shorter than the one that was checked says so, too
-    (refused,) = evaluate([dataclasses.replace(base, clients=13)], inputs)
-    assert refused.status == "failed"
-    assert "clients=13, but the round has 12" in refused.message
+    Grid({"n_bits": (16, 18)}, dataclasses.replace(base, clients=12), inputs=inputs)
 
 
 def test_errors_about_recordings_name_the_remedy(recording, tmp_path):
-    with pytest.raises(ValueError, match="round=1 is not in the recording .*; it has 0, 4"):
-        recorded_cell(recording, round=1)
-    with pytest.raises(ValueError, match="holds no round"):
-        recorded_cell(tmp_path / "none")
+    with pytest.raises(ValueError, match="round 1 is not in .*, which holds 2 rounds from 0 to 4"):
+        recorded_cell(recording, 1)
+    Recording.create(tmp_path / "none")
+    with pytest.raises(ValueError, match="holds no rounds"):
+        RecordingCell.of(tmp_path / "none")
 
 
 def test_a_training_run_is_a_cell():
-    cell = TaskCell(
-        task="digits",
+    cell = TaskCell.of(
+        "digits",
         rounds=2,
         compression=5,
         noise_multiplier=0.3,
         decoder="lasso",
         seed=3,
-        options=(("server_rate", 0.5),),
+        server_rate=0.5,
     )
     cell.check()
     config = TrainingConfig(
@@ -286,7 +296,7 @@ def test_a_training_run_is_a_cell():
         seed=3,
         server_rate=0.5,
     )
-    assert cell.training_config() == config
+    assert cell.config.parameters() == config.parameters()
     found = metrics(cell)
     run = run_training(config)
     assert found["accuracy"] == run.accuracy[-1]
@@ -295,14 +305,15 @@ def test_a_training_run_is_a_cell():
 
 
 @pytest.mark.parametrize(
-    ("cell", "words"),
+    ("task", "values", "words"),
     [
-        (TaskCell(task="digit"), "task='digit' is not known"),
-        (TaskCell(options=(("rate", 1),)), "rate=1 is no option of training"),
-        (TaskCell(rounds=0), "rounds=0"),
-        (TaskCell(options=(("momentum", 1.0),)), "momentum=1.0 must be below 1"),
+        ("digit", {}, "task='digit' is not known"),
+        ("digits", {"rate": 1}, "rate=1: TrainingConfig has no such parameter"),
+        ("digits", {"rounds": 0}, "rounds=0"),
+        ("digits", {"momentum": 1.0}, "momentum=1.0 must lie in"),
+        ("heavy-hitters", {}, "trains nothing"),
     ],
 )
-def test_bad_training_cells_are_refused(cell, words):
+def test_bad_training_cells_are_refused(task, values, words):
     with pytest.raises(ValueError, match=words):
-        cell.check()
+        TaskCell.of(task, **values).check()

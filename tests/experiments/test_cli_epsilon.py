@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.cli.app import app
-from experiments.cli.epsilon_table import PRESETS, epsilon_table
+from experiments.report.epsilon_table import PRESETS, epsilon_table
 from sparse_secagg.accounting import (
     DEFAULT_ORDERS,
     gaussian_rdp,

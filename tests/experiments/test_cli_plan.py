@@ -58,7 +58,7 @@ def test_every_option_reaches_the_planner():
     ("words", "message"),
     [
         (["--clients", "1000", "--n-bits", "5", "--epsilon", "0.1"], "smallest"),
-        (["--clients", "10.5"], "clients=10.5"),
+        (["--clients", "10.5"], "10.5 must be a whole number"),
         (["--clients", "10", "--encoder", "fourier"], "fourier"),
         (["--clients", "10", "--plot", "picture.jpeg"], "picture.jpeg"),
         (["--clients", "100", "--target-error", "1e-9"], "target_error"),
@@ -87,7 +87,7 @@ def test_the_picture_says_what_it_shows(tmp_path):
 
     request = {"d": 800, "n_clients": 300, "sparsity": 30, "epsilon": 3.0, "encoder": "hadamard"}
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        draw_plan(plan(**request), request, tmp_path / "plan.svg")
+        draw_plan(plan(**request), request).savefig(tmp_path / "plan.svg")
     text = (tmp_path / "plan.svg").read_text()
     for words in ("d = 800, n = 300, ε = 3", "30 nonzeros", "chosen: Hadamard", "answering zero",
                   "lower bound", "bytes per client", "message passing decoder"):  # fmt: skip

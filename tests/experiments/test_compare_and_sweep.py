@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from experiments.cli.app import app
 from experiments.recordings.recording import Recording
-from experiments.sweeps.recorded import recorded_cell
+from experiments.sweeps.cells import RecordingCell
 
 DECODERS = ("linear", "lasso", "amp", "amp:auto")
 SHAPES = {"embedding": (300,), "weight": (20, 15)}
@@ -48,22 +48,20 @@ def compared(path, output, *, number, seed, noise):
         *(*noise, *names, "--n-bits", 16, "--n-rows", 8, "--draws", 2, "--seed", seed),
         *("--output", output),
     )
-    return {
-        (each["setting"]["compression"], each["decoder"], seed + each["draw"]): (
-            each["relative_error"],
-            each["cosine"],
-        )
-        for each in found["outcomes"]
-    }
+    return by_cell(found)
 
 
 def swept(path, output, *, number, seed, noise):
     names = [word for decoder in DECODERS for word in ("--decoder", decoder)]
     found = run(
         *("sweep", "--recording", path, "--recorded-round", number, "--axis", "compression=1,4"),
-        *(*noise, *names, "--bits", 16, "--rows", 8, "--seeds", 2, "--seed", seed),
+        *(*noise, *names, "--n-bits", 16, "--n-rows", 8, "--seeds", 2, "--seed", seed),
         *("--jobs", 1, "--backend", "sequential", "--output", output),
     )
+    return by_cell(found)
+
+
+def by_cell(found):
     (sweep,) = found["sweeps"]
     assert all(row["status"] == "done" for row in sweep["results"]), sweep["results"]
     return {
@@ -117,6 +115,11 @@ def test_the_truth_is_the_mean_of_clients_clipped_as_the_round_was(tmp_path):
     assert row["squared_norm"] == pytest.approx(truth @ truth, rel=1e-6)
     unclipped = clipped_mean(np.asarray(made[0], dtype=float), 9.0)
     assert unclipped @ unclipped > 2 * (truth @ truth)  # or the clip would not matter
+
+
+def recorded_cell(path, number=0, **values):
+    (cell,) = RecordingCell.of(path, (number,), **values)
+    return cell
 
 
 def test_the_clip_is_that_of_the_round_then_of_the_recording_then_the_median(tmp_path):

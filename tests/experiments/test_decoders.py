@@ -80,3 +80,16 @@ def test_values_are_never_executed():
 def test_a_solver_is_returned_as_it_is():
     solver = solvers.get("ridge")
     assert parse_decoder(solver) is solver
+
+
+def test_priors_by_name(tmp_path):
+    rows = parse_decoder("amp:groups,debias", {"weight": (2, 3), "bias": (2,)})
+    assert rows.debias
+    assert rows.prior.group_of(8).tolist() == [0, 0, 0, 1, 1, 1, 2, 3]
+    with pytest.raises(ValueError, match="shapes of the layers"):
+        parse_decoder("amp:groups")
+    path = tmp_path / "scores.txt"
+    path.write_text("3\n1\n2\n")
+    assert list(parse_decoder(f"amp:positive,scores={path}").prior.scores) == [3, 1, 2]
+    with pytest.raises(ValueError, match="cannot be read"):
+        parse_decoder("amp:scores=nowhere.txt")

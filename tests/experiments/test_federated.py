@@ -45,7 +45,7 @@ def test_training_learns_and_privacy_costs_little():
 def test_a_round_is_the_mean_of_clipped_updates_and_momentum():
     """Without sketch and noise, against the plain formula; 24 bits leave rounding of 1e-5."""
     config = TrainingConfig(task="digits", rounds=3, clients=8, n_bits=24, clip_norm=0.2)
-    config = config.resolved()
+    config = config
     task = tasks.get("digits")
     data, model = task.load(None), task.model()
     weights, velocity = None, 0.0
@@ -64,7 +64,7 @@ def test_a_round_is_the_mean_of_clipped_updates_and_momentum():
 def test_cohorts_are_of_the_size_asked_and_differ_between_rounds():
     task = tasks.get("digits")
     data, model = task.load(None), task.model()
-    seen = [c.updates.copy() for c in training_rounds(SMALL.resolved(), model, data)]
+    seen = [c.updates.copy() for c in training_rounds(SMALL, model, data)]
     assert {u.shape for u in seen} == {(10, model.n_parameters)}
     assert not np.allclose(seen[0], seen[1])
 
@@ -153,7 +153,7 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(tmp_path):
 def test_a_run_without_a_checkpoint_yet_keeps_its_charges(tmp_path):
     """Killed in its first round: starting anew would forget what was spent; resuming does not."""
     config = replace(SMALL, rounds=2, private_noise=True)
-    file = CheckpointFile(tmp_path, config.resolved())
+    file = CheckpointFile(tmp_path, config)
     file.ledger().charge(Aggregator(config, ARCH, 50).round_privacy())
     with pytest.raises(CheckpointError, match="before its first checkpoint"):
         run_training(config, output=tmp_path)
@@ -203,7 +203,7 @@ def test_simulated_rounds_that_are_repeated_are_charged_once(tmp_path):
 
 def test_resuming_with_other_options_is_refused_and_the_difference_named(tmp_path):
     run_training(SMALL, output=tmp_path)
-    with pytest.raises(CheckpointError, match=r"compression was 10 and is now 20"):
+    with pytest.raises(CheckpointError, match=r"compression was 10.0 and is now 20.0"):
         run_training(replace(SMALL, compression=20), output=tmp_path, resume=True)
     run_training(SMALL, output=tmp_path)  # it was finished, so a new run may take its place
     with pytest.raises(CheckpointError, match="needs output"):
@@ -252,7 +252,7 @@ def test_a_budget_that_adaptive_clipping_alone_exceeds_is_refused():
 
 
 def test_secret_sampling_amplifies_the_release_only():
-    config = replace(SMALL, noise_multiplier=10.0, private_noise=True).resolved()
+    config = replace(SMALL, noise_multiplier=10.0, private_noise=True)
     spent = []
     for population in (10, 1000):
         aggregator = Aggregator(config, ARCH, population)
@@ -351,7 +351,7 @@ def test_every_mechanism_runs(mechanism):
 
 
 def test_layers_can_be_sketched_one_by_one():
-    aggregator = Aggregator(replace(SMALL, layers="separate", noise_multiplier=0.0), ARCH, 10)
+    aggregator = Aggregator(replace(SMALL, per_layer=True, noise_multiplier=0.0), ARCH, 10)
     updates = np.zeros((10, 4810), dtype=np.float32)
     updates[:, ARCH.slices["dense2.bias"]] = 0.05
     mean = aggregator.mean(updates, 0)
@@ -384,7 +384,7 @@ def test_recorded_updates_are_those_before_clipping(tmp_path):
     assert recording.metadata.task == "digits"
     assert np.linalg.norm(recording[0], axis=1).min() > 0.01
     task = tasks.get("digits")
-    first = next(training_rounds(config.resolved(), task.model(), task.load(None)))
+    first = next(training_rounds(config, task.model(), task.load(None)))
     np.testing.assert_array_equal(recording[0], first.updates)
 
 

@@ -39,7 +39,7 @@ def sets():
 
 
 def config(**options):
-    return TrainingConfig(task="heavy-hitters", **options).resolved()
+    return TrainingConfig(task="heavy-hitters", **options)
 
 
 def test_common_items_come_first(sets, tmp_path):
@@ -289,7 +289,7 @@ def test_examples_in_place_of_items_are_refused(tmp_path):
 
 def test_private_rounds_over_the_same_clients_add_up(tmp_path, sets, monkeypatch):
     """Each is a release of the same people's items: the folder's ledger remembers them all."""
-    monkeypatch.setattr("experiments.training.loop._load", lambda task, data: sets)
+    monkeypatch.setattr("experiments.training.loop.load_data", lambda task, data: sets)
     config = TrainingConfig(task="heavy-hitters", epsilon=1.0, domain="1024", private_noise=True)
     first = run_training(config, output=tmp_path)
     second = run_training(config, output=tmp_path)

@@ -73,9 +73,11 @@ def test_results_of_sweeps_and_comparisons(tmp_path):
         out = tmp_path / name
         done = CliRunner().invoke(app, [*text.split(), "--output", str(out)])
         assert done.exit_code == 0, done.output
-    assert_private(tmp_path / "compare", "compare.json", "errors.png", "errors.svg")
+    assert_private(
+        tmp_path / "compare", "results.sqlite", "compare.png", "compare.svg", "compare-energy.pdf"
+    )
     assert_private(tmp_path / "sweep", "results.sqlite", "results.sqlite.lock", "report.html")
-    assert_private(tmp_path / "sweep", "sweep.csv", "sweep.png")
+    assert_private(tmp_path / "sweep", "sweep-cells.csv", "sweep.csv", "sweep.tex", "sweep.png")
 
 
 def test_a_store_and_its_journal(tmp_path):

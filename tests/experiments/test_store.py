@@ -1,5 +1,4 @@
 import csv
-import json
 import shutil
 import sqlite3
 import subprocess
@@ -26,14 +25,15 @@ def add_many(store, seeds):
 
 def test_results_come_back_as_they_were(tmp_path):
     kept = [result(seed, versions={"numpy": "2.0", "revision": "abc"}) for seed in range(5)]
-    kept.append(Result(TaskCell(options=(("a", 1),)), "failed", {}, "why", versions={}))
+    kept.append(Result(TaskCell.of("digits", seed=1), "failed", {}, "why", versions={}))
     with Store(tmp_path / "new" / "r.sqlite") as store:
         for each in kept:
             store.add(each)
     with Store(tmp_path / "new" / "r.sqlite") as store:
         assert len(store) == 6
         assert store.keys() == {each.cell.key() for each in kept}
-        assert sorted(store.results(), key=str) == sorted(kept, key=str)
+        found = {each.cell.key(): each for each in store.results()}
+        assert found == {each.cell.key(): each for each in kept}
         (one,) = store.results([kept[2].cell.key()])
         assert one == kept[2]
 
@@ -219,7 +219,7 @@ def test_exports_are_flat_tables(tmp_path):
 
 def test_parquet_holds_the_same(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
-    task = Result(TaskCell(options=(("rate", 0.3),)), "done", {"accuracy": 0.9})
+    task = Result(TaskCell.of("digits", server_rate=0.5), "done", {"accuracy": 0.9})
     table = pq.read_table(export([task, task], tmp_path / "r.parquet")).to_pylist()
     assert table[0]["accuracy"] == 0.9
-    assert json.loads(table[0]["options"]) == {"rate": 0.3}
+    assert table[0]["server_rate"] == 0.5

@@ -11,12 +11,12 @@ import pytest
 import experiments
 from experiments import run_sweep
 from experiments.sweeps.cells import MeanCell, TaskCell
-from experiments.sweeps.evaluation import one_thread
-from experiments.sweeps.grid import Grid, estimate_seconds, group_draws, missing_draws
+from experiments.sweeps.engine import estimate_seconds, group_draws, missing_draws
+from experiments.sweeps.grid import Grid
 from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import run_unordered
 
-BASE = MeanCell(dim=300, clients=20, sparsity=5, compression=3, rows=5)
+BASE = MeanCell(dim=300, clients=20, sparsity=5, compression=3, n_rows=5)
 GRID = Grid(
     {"sparsity": (3, 30)},
     BASE,
@@ -53,7 +53,7 @@ def test_results_do_not_depend_on_threads(expected, monkeypatch):
 
 
 def test_a_cell_runs_on_one_thread_and_puts_everything_back(monkeypatch):
-    from solvers.parallel import n_threads
+    from solvers.parallel import n_threads, one_thread
 
     monkeypatch.setenv("NUMBA_NUM_THREADS", "4")
     with one_thread():
@@ -94,7 +94,7 @@ def test_a_second_run_does_nothing_and_gives_the_same(tmp_path, expected, monkey
     def no_work(*args):
         raise AssertionError("a finished cell ran again")
 
-    monkeypatch.setattr("experiments.sweeps.grid.evaluate", no_work)
+    monkeypatch.setattr("experiments.sweeps.engine.evaluate", no_work)
     assert stripped(run_sweep(GRID, store=path)) == expected
 
 
@@ -104,13 +104,13 @@ def test_a_decoder_added_later_joins_the_same_draws(tmp_path, expected):
     run_sweep(few, store=path)
     with Store(path) as store:
         draws = missing_draws(GRID, store)
-    assert [[cell.decoder for cell in draw] for draw in draws] == [["lasso"]] * 8
+    assert [[cell.spec.decoder for cell in draw] for draw in draws] == [["lasso"]] * 8
     assert stripped(run_sweep(GRID, store=path)) == expected
 
 
 SLOW_SWEEP = """
     import sys, time
-    import experiments.sweeps.grid as sweep
+    import experiments.sweeps.engine as sweep
     from tests.experiments.test_sweep import GRID
     evaluate = sweep.evaluate
     def slowly(*args):
@@ -171,7 +171,7 @@ def stripped_by_key(path):
 
 
 def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch):
-    grid = Grid({"bits": (3, 18)}, BASE, decoders=("linear",), seeds=2)
+    grid = Grid({"n_bits": (3, 18)}, BASE, decoders=("linear",), seeds=2)
     table = run_sweep(grid, store=tmp_path / "r.sqlite")
     assert [result.status for result in table.results] == ["infeasible", "done"] * 2
     few, enough = table.summary()
@@ -182,8 +182,8 @@ def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch)
     def fail(*args, **kwargs):
         raise MemoryError("too large")
 
-    monkeypatch.setattr("experiments.sweeps.evaluation.synthetic_clients", fail)
-    other = Grid({"bits": (18,)}, BASE, decoders=("linear",), seeds=[7])
+    monkeypatch.setattr("experiments.sweeps.cells.synthetic_clients", fail)
+    other = Grid({"n_bits": (18,)}, BASE, decoders=("linear",), seeds=[7])
     table = run_sweep(other, store=tmp_path / "r.sqlite")
     assert table.results[0].status == "failed"
     assert table.results[0].message == "MemoryError: too large"
@@ -195,7 +195,7 @@ def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch)
 
 def test_a_full_disk_shows_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "experiments.sweeps.grid.evaluate", lambda *args: pytest.fail("work was spent")
+        "experiments.sweeps.engine.evaluate", lambda *args: pytest.fail("work was spent")
     )
     monkeypatch.setattr("experiments.sweeps.store.BYTES_PER_RESULT", 2**30)
     with Store(tmp_path / "r.sqlite") as store:
@@ -209,15 +209,15 @@ def test_a_full_disk_shows_before_any_work(tmp_path, monkeypatch):
     [
         (dict(axes={}), "a sweep has one or two"),
         (dict(axes={"sparsity": []}), "axis 'sparsity' has no values"),
-        (dict(axes={"sparsity": [5], "bits": [16], "dim": [9]}), "a sweep has one or two"),
+        (dict(axes={"sparsity": [5], "n_bits": [16], "dim": [9]}), "a sweep has one or two"),
         (dict(axes={"colour": [5]}), "axis 'colour' does not apply to a mean"),
         (dict(axes={"sparsity": [5]}, base=MeanCell(mean="dense")), "needs a mean with a number"),
-        (dict(axes={"sparsity": [5]}, base=TaskCell()), "does not apply to a task"),
-        (dict(axes={"rows": [5]}, encoders=["gaussian"]), "'count_sketch' alone"),
-        (dict(axes={"bits": [16]}, decoders=["amq"]), "no solver 'amq'"),
-        (dict(axes={"bits": [16]}, seeds=0), "at least one"),
-        (dict(axes={"bits": [16, 99]}), "bits=99 must be a whole number"),
-        (dict(axes={"bits": [16]}, seeds=[-1]), "seed=-1"),
+        (dict(axes={"sparsity": [5]}, base=TaskCell.of("digits")), "does not apply to a task"),
+        (dict(axes={"n_rows": [5]}, encoders=["gaussian"]), "'count_sketch' alone"),
+        (dict(axes={"n_bits": [16]}, decoders=["amq"]), "no solver 'amq'"),
+        (dict(axes={"n_bits": [16]}, seeds=0), "at least one"),
+        (dict(axes={"n_bits": [16, 99]}), "n_bits=99 must be an integer from 1 to 63"),
+        (dict(axes={"n_bits": [16]}, seeds=[-1]), "seed=-1"),
     ],
 )
 def test_a_bad_grid_is_refused_before_any_work(arguments, words):
@@ -236,9 +236,12 @@ def test_backends_are_checked_before_any_work():
 
 def test_the_median_is_left_out_where_it_cannot_be_used():
     grid = Grid(
-        {"bits": (18,)}, BASE, encoders=["gaussian", "count_sketch"], decoders=["median", "linear"]
+        {"n_bits": (18,)},
+        BASE,
+        encoders=["gaussian", "count_sketch"],
+        decoders=["median", "linear"],
     )
-    assert {(cell.encoder, cell.decoder) for cell in grid.cells()} == {
+    assert {(cell.spec.encoder, cell.spec.decoder) for cell in grid.cells()} == {
         ("gaussian", "linear"),
         ("count_sketch", "linear"),
         ("count_sketch", "median"),
@@ -269,7 +272,7 @@ def test_tables_summarise_and_compare(expected):
     assert len(rows) == 12
     first = rows[0]
     values = [r["relative_error"] for r in expected if _matches(r, first.setting)]
-    assert first.interval.mean == pytest.approx(np.mean(values))
+    assert first.interval.mean == pytest.approx(np.exp(np.mean(np.log(values))))
     assert len(table.winners()) == 4
     pandas = pytest.importorskip("pandas")
     frame = table.to_pandas()

@@ -10,13 +10,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from experiments.report.html import Section, render, write_report
-from experiments.results.conclusions import Conclusion, conclude
+from experiments.report.html import Picture, Section, render, write_report
+from experiments.results.conclusions import conclude
 from experiments.sweeps.cells import MeanCell
 from experiments.sweeps.claims import Verdict
-from experiments.sweeps.grid import Grid, run_sweep
+from experiments.sweeps.engine import run_sweep
+from experiments.sweeps.grid import Grid
 
-BASE = MeanCell(dim=200, clients=10, sparsity=5, compression=3, rows=5)
+BASE = MeanCell(dim=200, clients=10, sparsity=5, compression=3, n_rows=5)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def curves():
 
 @pytest.fixture(scope="module")
 def matrix():
-    grid = Grid({"bits": (3, 12, 16), "compression": (1, 4)}, BASE, decoders=("linear",), seeds=2)
+    grid = Grid({"n_bits": (3, 12, 16), "compression": (1, 4)}, BASE, decoders=("linear",), seeds=2)
     return run_sweep(grid)
 
 
@@ -64,7 +65,9 @@ def test_a_heat_map_has_numbers_bits_a_frame_and_dashes(matrix):
     assert texts.count("–") == 2  # three bits hold nothing
     assert "12 b" in texts
     assert len([patch for patch in panel.patches if not patch.get_fill()]) == 1
-    marked = matrix.plot(marked=[{"bits": 12, "compression": 4.0}, {"bits": 16, "compression": 1}])
+    marked = matrix.plot(
+        marked=[{"n_bits": 12, "compression": 4.0}, {"n_bits": 16, "compression": 1}]
+    )
     assert len([patch for patch in marked.axes[0].patches if not patch.get_fill()]) == 2
 
 
@@ -83,7 +86,7 @@ class Page(HTMLParser):
 
 
 def section(table, title="a title", lines=("a conclusion",)):
-    return Section(title, "a question?", table, Conclusion(tuple(lines)))
+    return Section(title, "a question?", lines, [Picture(table.plot(), title)])
 
 
 def test_the_report_is_one_page_without_scripts_or_links(curves, matrix):
@@ -99,15 +102,13 @@ def test_the_report_is_one_page_without_scripts_or_links(curves, matrix):
         ET.fromstring(base64.b64decode(data))
     text = " ".join(page.words)
     assert "sparse-secagg sweep --x" in text
-    assert "the smallest that can is" in text
-    for name in ("numpy", "revision", "dim", "clip_norm"):
-        assert name in text
+    assert "a conclusion" in text
 
 
 def test_whatever_is_written_in_the_report_is_escaped(curves):
     nasty = '<script>alert("x")</script>&"'
     verdicts = [Verdict(nasty, False, (nasty,))]
-    html = render(nasty, [section(curves, nasty, [nasty])], verdicts, nasty)
+    html = render(nasty, [section(curves, nasty, [nasty])], verdicts=verdicts, command=nasty)
     assert "<script" not in html
     assert "FAIL" in html
     assert "&lt;script&gt;" in html
@@ -156,7 +157,9 @@ def open_in_browser(page, folder):
 def check_in_browser(table, folder):
     """Open the report with a script of ours that measures its figures, and look at the console."""
     report = write_report(
-        folder / "report.html", "sparsity", [Section("s", "", table, conclude(table, "sparsity"))]
+        folder / "report.html",
+        "sparsity",
+        [Section("s", "", conclude(table, "sparsity").lines, [Picture(table.plot(), "sparsity")])],
     )
     probe = (
         "<script>addEventListener('load', () => { document.title = "

@@ -290,7 +290,8 @@ def test_sums_and_means_of_clipped_numbers():
     assert abs(found["b"].sum + 4000) < 6 * counts.sums_.std_err[1]  # clipped at -4 each
     assert found["a"].sum_low < found["a"].sum < found["a"].sum_high
     assert found["a"].mean == pytest.approx(2.0, abs=0.1)
-    assert np.isnan(found["c"].mean)
+    # nobody: no mean, except where the noise alone looks like users
+    assert np.isnan(found["c"].mean) or found["c"].users > 2 * counts.std_err_[2]
     assert counts.aggregates_["counts"].config.clip_norm == pytest.approx(np.sqrt(2))
     with pytest.raises(ValueError, match="max_weight"):
         PrivateCounts(domain=["a"]).fit(table, user="u", item="i", weight="w")

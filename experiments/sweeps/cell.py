@@ -1,0 +1,173 @@
+"""A cell of a sweep: parameters and a seed, from which its result follows and nothing else.
+
+A cell evaluates itself, in two steps. ``draw`` does what cells that differ by their decoder only
+share: clients, sketch and noise. ``measure`` does the rest. So decoders are compared on the same
+draws, which makes comparisons between them paired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from experiments.sweeps.parts import NO_PARTS, Parts
+from sparse_secagg import RoundSpec
+
+__all__ = ["NO_INPUTS", "Cell", "Inputs", "Measured", "check_number", "check_whole"]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What cells need beside their parameters; no result depends on the places.
+
+    Attributes
+    ----------
+    recording : str or None
+        Folder of a recording, memory-mapped by every worker.
+    data : str or None
+        Folder of the training data.
+    parts : Parts
+        Encoders, mechanisms and decoders of one's own, for workers that do not know them.
+    """
+
+    recording: str | None = None
+    data: str | None = None
+    parts: Parts = NO_PARTS
+
+
+NO_INPUTS = Inputs()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a cell came to.
+
+    Attributes
+    ----------
+    metrics : dict of str to float or None
+        By name.
+    seconds : float
+        Of decoding, or of training.
+    curve : tuple of float
+        The metric after every round, of a training run.
+    """
+
+    metrics: dict[str, float | None]
+    seconds: float
+    curve: tuple[float, ...] = ()
+
+
+class Cell(ABC):
+    """What all kinds of cells offer; see :mod:`experiments.sweeps.cells` for them.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the kind.
+    version : int
+        Changes when the same parameters come to mean another computation; older results then no
+        longer count as done.
+    metric : str
+        What the sweep is about.
+    lower_is_better : bool
+        True for errors.
+    axes : tuple of str
+        Parameters that can vary along an axis.
+    repeats : tuple of str
+        Parameters in which repetitions of one setting differ.
+    spec : RoundSpec
+        The private round.
+    seed : int
+        Of the clients, the sketch and the (simulated) noise.
+    """
+
+    kind: ClassVar[str] = ""
+    version: ClassVar[int] = 4
+    metric: ClassVar[str] = "relative_error"
+    lower_is_better: ClassVar[bool] = True
+    axes: ClassVar[tuple[str, ...]] = ()
+    repeats: ClassVar[tuple[str, ...]] = ("seed",)
+
+    spec: RoundSpec
+    seed: int
+
+    @abstractmethod
+    def parameters(self) -> dict[str, Any]:
+        """Return everything that the result depends on, the seed among it, as JSON values."""
+
+    @abstractmethod
+    def with_values(self, **values: Any) -> Self:
+        """Return a copy with other values."""
+
+    def check(self, inputs: Inputs = NO_INPUTS) -> None:
+        """Raise ValueError for parameters that no run could use."""
+        return None
+
+    def draw(self, inputs: Inputs) -> Any:
+        """Return what cells of one draw share; nothing by default."""
+        return None
+
+    @abstractmethod
+    def measure(self, draw: Any, inputs: Inputs) -> Measured:
+        """Return the result."""
+
+    @property
+    def block(self) -> int:
+        """What repetitions with different seeds have in common: 0, or the recorded round."""
+        return 0
+
+    @property
+    def cost(self) -> float:
+        """Work of the draw, roughly and relative to other cells of the kind."""
+        return 0.0
+
+    def small(self) -> Cell | None:
+        """Return a quick cell that compiles the same kernels; None where there are none."""
+        return None
+
+    def probe(self) -> tuple[Cell, float]:
+        """Return a cell to time in place of this one, and how many times longer this one takes."""
+        return self, 1.0
+
+    def key(self) -> str:
+        """Return a name of the cell: a hash of its canonical JSON."""
+        return _hash({"version": self.version, **self.parameters()})
+
+    def draw_key(self) -> str:
+        """Return the name of the draw: equal for cells that differ by their decoder only."""
+        return _hash({"version": self.version, **self.parameters(), "decoder": ""})
+
+    def setting(self) -> dict[str, Any]:
+        """Return the parameters that repetitions share."""
+        return {n: value for n, value in self.parameters().items() if n not in self.repeats}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cell) and self.parameters() == other.parameters()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+def _hash(document: dict[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Raise unless the value is a whole number within the limits."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (whole and value >= least and (most is None or value <= most)):
+        upper = "" if most is None else f" and at most {most}"
+        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}{upper}.")
+
+
+def check_number(name: str, value: Any, least: float, *, open_below: bool = False) -> None:
+    """Raise unless the value is a finite number within the limit."""
+    fine = isinstance(value, int | float) and math.isfinite(value)
+    if not fine or value < least or (open_below and value == least):
+        word = "above" if open_below else "of at least"
+        raise ValueError(f"{name}={value!r} must be a finite number {word} {least:g}.")

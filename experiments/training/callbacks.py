@@ -1,0 +1,208 @@
+"""What happens around the rounds of a training run: recording, checkpoints, ledger, progress, stop.
+
+A callback sees the run before its first round, every round after it, and the result. Those of
+:func:`~experiments.training.loop.run_training` are here; users add their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.models import Model
+from experiments.recordings.recording import Recording
+from experiments.training.aggregation import Aggregator
+from experiments.training.checkpoints import CheckpointFile
+from experiments.training.config import TrainingConfig
+from experiments.training.records import RoundRecord, TrainingResult, TrainingState
+from sparse_secagg.privacy import Ledger
+
+__all__ = [
+    "Callback",
+    "Checkpoints",
+    "EarlyStop",
+    "LedgerFile",
+    "Progress",
+    "Recorder",
+    "Round",
+    "Run",
+]
+
+
+@dataclass
+class Run:
+    """A run before its first round; callbacks may set where it starts and what it charges.
+
+    Attributes
+    ----------
+    config : TrainingConfig
+        What is trained and how.
+    model : Model
+        What is trained.
+    state : TrainingState
+        Where the run starts.
+    ledger : Ledger or None
+        Charged by each round before its sum is opened; None for one in memory.
+    """
+
+    config: TrainingConfig
+    model: Model
+    state: TrainingState
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round as it happened.
+
+    Attributes
+    ----------
+    record : RoundRecord
+        Accuracy, ε so far, clip and time.
+    state : TrainingState
+        The state after it.
+    updates : ndarray of shape (n, d)
+        What the clients sent, before clipping; overwritten by the next round.
+    aggregator : Aggregator
+        What made the private mean.
+    """
+
+    record: RoundRecord
+    state: TrainingState
+    updates: NDArray[np.float32] = field(repr=False)
+    aggregator: Aggregator
+
+
+class Callback:
+    """Base of callbacks; each method may be left as it is.
+
+    Examples
+    --------
+    >>> from experiments.training.callbacks import Callback
+    >>> class Norms(Callback):
+    ...     def __init__(self):
+    ...         self.found = []
+    ...     def after_round(self, current):
+    ...         self.found.append(float(abs(current.updates).max()))
+    """
+
+    def before_training(self, run: Run) -> None:
+        """See the run before its first round."""
+
+    def after_round(self, current: Round) -> bool | None:
+        """See a round; return True to end the training after it."""
+
+    def after_training(self, result: TrainingResult) -> None:
+        """See the result."""
+
+
+class Checkpoints(Callback):
+    """Writes a checkpoint after every so many rounds, and goes on from one.
+
+    Parameters
+    ----------
+    file : CheckpointFile
+        Where.
+    resume : bool
+        Start where the checkpoint is, instead of anew.
+    every : int
+        Rounds between checkpoints; the last round always has one.
+    """
+
+    def __init__(self, file: CheckpointFile, *, resume: bool = False, every: int = 1) -> None:
+        self.file, self.resume, self.every = file, resume, every
+
+    def before_training(self, run: Run) -> None:
+        dim = run.model.n_parameters
+        run.state = self.file.read(dim) if self.resume else self.file.none(dim)
+
+    def after_round(self, current: Round) -> bool | None:
+        number = current.record.number
+        if number % self.every == 0 or number == self.file.config.spec.rounds:
+            self.file.write(current.state)
+        return None
+
+
+class LedgerFile(Callback):
+    """Keeps what was spent beside the checkpoint; every round writes its charge first."""
+
+    def __init__(self, file: CheckpointFile) -> None:
+        self.file = file
+
+    def before_training(self, run: Run) -> None:
+        run.ledger = self.file.ledger()
+
+
+class Recorder(Callback):
+    """Records the clients' updates, before clipping.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the recording.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    def before_training(self, run: Run) -> None:
+        clip = run.config.spec.clip_norm
+        self.recording = Recording.create(
+            self.path,
+            task=run.config.task,
+            model=run.model.architecture.name,
+            shapes=run.model.shapes,
+            clip_norm=float(clip) if isinstance(clip, int | float) else None,
+            seeds={"training": run.config.seed},
+            exist_ok=run.state.rounds > 0,
+        )
+
+    def after_round(self, current: Round) -> bool | None:
+        number = current.record.number - 1
+        if number not in self.recording.rounds:
+            clip = current.record.clip_norm
+            self.recording.append(number, current.updates, clip_norm=clip)
+        return None
+
+
+class Progress(Callback):
+    """Calls a function with each round's record and the configuration."""
+
+    def __init__(self, tell: Callable[[RoundRecord, TrainingConfig], Any]) -> None:
+        self.tell = tell
+
+    def before_training(self, run: Run) -> None:
+        self.config = run.config
+
+    def after_round(self, current: Round) -> bool | None:
+        self.tell(current.record, self.config)
+        return None
+
+
+class EarlyStop(Callback):
+    """Ends the training when the test accuracy has not risen for so many rounds.
+
+    Parameters
+    ----------
+    patience : int
+        Rounds without a new best accuracy.
+
+    Notes
+    -----
+    The accuracy is measured on held-out data that is taken to be public.
+    """
+
+    def __init__(self, patience: int) -> None:
+        if not patience >= 1:
+            raise ValueError(f"patience={patience!r} must be a whole number of at least 1.")
+        self.patience = patience
+
+    def after_round(self, current: Round) -> bool | None:
+        accuracy = [record.accuracy for record in current.state.history]
+        best = max(range(len(accuracy)), key=lambda k: accuracy[k])
+        return len(accuracy) - 1 - best >= self.patience

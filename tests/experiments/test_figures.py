@@ -1,0 +1,240 @@
+"""Every figure that commands make: one look per decoder, and every legend inside the picture."""
+
+import numpy as np
+import pytest
+
+from experiments.recordings.recording import Recording
+from experiments.report import style
+from experiments.report.figures import caption, donoho_tanner, draw_paper, draw_phase, draw_sweep
+from experiments.report.plan_figure import draw_plan
+from experiments.report.recording_figures import draw_energy, draw_layers, summarise_rounds
+from experiments.report.training_report import draw as draw_training
+from experiments.results.table import SweepTable
+from experiments.sweeps.cells import MeanCell, RecordingCell, TaskCell
+from experiments.sweeps.store import Result
+from experiments.training.config import TrainingConfig
+from experiments.training.loop import run_training
+from sparse_secagg import plan
+
+MANY = ("linear", "median", "ridge", "lasso", "lasso:debias", "amp", "amp:low_rank,debias", "auto")
+
+
+def table(axes, cells, value, seeds=3):
+    """Made-up results of cells; the seed moves them a little."""
+    rng = np.random.default_rng(0)
+    results = []
+    for seed in range(seeds):
+        for cell in cells:
+            found = value(cell) * float(np.exp(0.05 * rng.standard_normal()))
+            metrics = {
+                cell.metric: found,
+                "bits_per_parameter": 1.8,
+                "theory_linear": 5.0,
+                "theory_lasso": 0.3,
+                "theory_central": 1.2,
+                "theory_support": 0.05,
+                "dim": 5000,
+                "n_clients": 500,
+            }
+            results.append(Result(cell.with_values(seed=seed), "done", metrics))
+    return SweepTable(results, axes)
+
+
+def curves(encoders=("count_sketch",), decoders=MANY):
+    cells = [
+        MeanCell(sparsity=s, decoder=d, encoder=e)
+        for e in encoders
+        for d in decoders
+        for s in (5, 20, 100)
+    ]
+    return table(
+        ("sparsity",),
+        cells,
+        lambda c: 0.1 * (1 + MANY.index(c.spec.decoder)) * c.spec.sparsity**0.5,
+    )
+
+
+def matrix(decoders=("linear", "amp")):
+    cells = [
+        MeanCell(mean="dense", noise_multiplier=z, compression=r, decoder=d)
+        for z in (0.3, 1.0, 4.0)
+        for r in (1, 10, 100)
+        for d in decoders
+    ]
+    return table(
+        ("noise_multiplier", "compression"),
+        cells,
+        lambda c: 0.1 + c.spec.noise_multiplier * c.spec.compression**0.1,
+    )
+
+
+def training_matrix():
+    cells = [
+        TaskCell.of("digits", noise_multiplier=z, compression=r, rounds=2)
+        for z in (0.3, 1.0)
+        for r in (1, 10, 100)
+    ]
+    return table(
+        ("noise_multiplier", "compression"), cells, lambda c: 0.9 - c.spec.compression / 500
+    )
+
+
+def phase():
+    cells = [
+        MeanCell(density=s, compression=r, decoder=d, noise_multiplier=0.0)
+        for s in (0.1, 0.3, 0.5)
+        for r in (10, 5, 2)
+        for d in ("lasso", "amp")
+    ]
+    return table(("density", "compression"), cells, lambda c: 1e-6 if c.density < 0.3 else 0.5)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures") / "rec"
+    made = Recording.create(folder, shapes={"embedding": (60,), "weight": (10, 8)}, clip_norm=1.0)
+    rng = np.random.default_rng(0)
+    for number in (0, 3):
+        made.append(number, 0.1 * rng.standard_normal((12, 140)) + 0.02)
+    cells = RecordingCell.of(folder)
+    results = [
+        Result(
+            cell.with_values(decoder=name, seed=seed),
+            "done",
+            {
+                "relative_error": 0.5 + k,
+                "error of embedding": 0.3 + k,
+                "error of weight": 2.0,
+                "bits_per_parameter": 1.0,
+                "dim": 140,
+                "n_clients": 12,
+            },
+        )
+        for cell in cells
+        for k, name in enumerate(MANY)
+        for seed in (0, 1)
+    ]
+    return str(folder), SweepTable(results, ("compression",))
+
+
+@pytest.fixture(scope="module")
+def run():
+    return run_training(
+        TrainingConfig(task="digits", rounds=2, clients=10, noise_multiplier=1.0, colluders=2)
+    )
+
+
+def figures(width, recorded, run):
+    path, compared = recorded
+    rounds = summarise_rounds(path, compared)
+    request = {"d": 800, "n_clients": 300, "sparsity": 30, "epsilon": 3.0}
+    return {
+        "curves": draw_sweep(curves(), width=width),
+        "curves of two encoders": draw_sweep(
+            curves(("count_sketch", "gaussian"), ("linear", "amp")), width=width
+        ),
+        "heat map": draw_sweep(matrix(), width=width),
+        "paper, errors": draw_paper(matrix(), 1.0, width=width),
+        "paper, accuracies": draw_paper(training_matrix(), 0.01, width=width),
+        "phase": draw_phase(phase(), width=width),
+        "bars": draw_sweep(compared, width=width),
+        "energy": draw_energy(rounds, width=width),
+        "layers": draw_layers(compared, width=width),
+        "training": draw_training(run, width=width),
+        "plan": draw_plan(plan(**request), request, width=7.2 * width),
+    }
+
+
+@pytest.mark.parametrize("width", [0.6, 1.0, 1.8])
+def test_every_legend_caption_and_label_is_inside_the_picture(width, recorded, run):
+    for name, figure in figures(width, recorded, run).items():
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()
+        page = figure.bbox
+        texts = [figure._suptitle, *figure.legends]
+        for axis in figure.axes:
+            texts += [axis.title, axis.xaxis.label, axis.yaxis.label]
+            texts += [legend for legend in [axis.get_legend()] if legend is not None]
+        for text in texts:
+            box = text.get_window_extent(renderer)
+            if box.width and box.height:
+                inside = (
+                    box.x0 >= page.x0 - 1
+                    and box.x1 <= page.x1 + 1
+                    and box.y0 >= page.y0 - 1
+                    and box.y1 <= page.y1 + 1
+                )
+                assert inside, (name, width, text, box, page)
+
+
+def test_legends_do_not_cover_the_panels(recorded, run):
+    for name, figure in figures(0.6, recorded, run).items():
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()
+        for legend in figure.legends:
+            box = legend.get_window_extent(renderer)
+            for axis in figure.axes:
+                assert not box.overlaps(axis.get_window_extent(renderer)), name
+
+
+def test_a_decoder_has_one_look_in_every_figure():
+    first, second = draw_sweep(curves()), draw_sweep(curves(("gaussian",), ("amp", "linear")))
+    for name in ("linear", "amp"):
+        looks = set()
+        for figure in (first, second):
+            (line,) = [line for line in figure.axes[0].lines if line.get_label() == name]
+            looks.add((line.get_color(), line.get_marker()))
+        assert looks == {(style.decoder_style(name)["color"], style.decoder_style(name)["marker"])}
+
+
+def test_every_solver_has_a_colour_and_marker_of_its_own():
+    import solvers
+
+    looks = {
+        name: tuple(style.decoder_style(name)[key] for key in ("color", "marker"))
+        for name in solvers.names()
+    }
+    assert len(set(looks.values())) == len(looks), looks
+    assert style.decoder_style("lasso") == style.decoder_style("working_set")
+    assert style.decoder_style("amp:debias")["color"] == style.decoder_style("amp")["color"]
+    assert style.decoder_style("amp:debias")["linestyle"] != style.decoder_style("amp")["linestyle"]
+    own = style.decoder_style("my_module:MySolver")
+    assert own == style.decoder_style("my_module:MySolver")
+
+
+def test_curves_that_coincide_are_told_apart():
+    same = style.apart({"a": [1.0, 2.0], "b": [1.001, 2.001], "c": [3.0, 4.0]})
+    assert set(same) == {"a", "b"}
+    (start_a, (on_a, off_a)), (start_b, _) = same["a"], same["b"]
+    assert (on_a, off_a) == (5.0, 5.0)
+    assert start_b - start_a == on_a  # one's dashes fill the other's gaps
+    assert style.apart({"a": [1.0, 2.0], "b": [1.0, 2.2]}) == {}
+
+
+def test_captions_say_what_does_not_vary(recorded):
+    text = caption(curves())
+    for words in ("d = 5,000", "n = 500", "r = 10", "z = 1", "b = 18", "seeds 0–2"):
+        assert words in text
+    assert "s =" not in text
+    assert "recorded rounds 0, 3" in caption(recorded[1])
+    assert "ε = 1" in caption(recorded[1])
+
+
+def test_pictures_are_written_in_three_formats(tmp_path):
+    paths = style.save(draw_sweep(matrix()), tmp_path / "deep" / "figure")
+    assert [path.suffix for path in paths] == [".png", ".svg", ".pdf"]
+    starts = [path.read_bytes()[:4] for path in paths]
+    assert starts == [b"\x89PNG", b"<?xm", b"%PDF"]
+
+
+def test_the_theoretical_line_has_its_known_values():
+    """Donoho and Tanner's weak threshold, as tabulated: 0.1 -> 0.189, 0.5 -> 0.386."""
+    found = donoho_tanner(np.array([0.1, 0.25, 0.5]))
+    assert found == pytest.approx([0.1887, 0.2674, 0.3858], abs=2e-3)
+
+
+def test_the_band_of_the_paper_is_the_slack_below_the_uncompressed_run():
+    figure = draw_paper(training_matrix(), 0.01)
+    labels = figure.legends[0].get_texts()
+    assert "within 1 points" in [text.get_text() for text in labels]
+    assert "r = 1: no sketch" in [text.get_text() for text in labels]
