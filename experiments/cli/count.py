@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson
+from experiments.cli.options import AsJson, Delta
 from sparse_secagg.parameters import default, describe
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def count(
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")] = None,
     epsilon: Annotated[float, typer.Option(help=describe("epsilon"))] = default("epsilon"),
-    delta: Annotated[float, typer.Option(help=describe("delta"))] = 1e-6,
+    delta: Delta = None,
     top: Annotated[
         int, typer.Option(help="How many of the largest counts to report.", min=1)
     ] = 100,
@@ -63,12 +63,14 @@ def count(
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
+    given: dict[str, Any] = {} if delta is None else {"delta": delta}
     try:
         counts = PrivateCounts(
-            domain=domain, epsilon=epsilon, delta=delta, max_items=max_items, n_users=n_users,
+            domain=domain, epsilon=epsilon, max_items=max_items, n_users=n_users,
             max_bytes=max_bytes, max_weight=max_weight, ledger=ledger,
             simulation_seed=simulation_seed, prior=_prior(prior, domain),
             progress=lambda text: typer.echo(text, err=True),
+            **given,
         )  # fmt: skip
         names = None if candidates is None else _lines(candidates)
         if output is not None:

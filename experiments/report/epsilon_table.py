@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian
+from sparse_secagg.parameters import default
 from sparse_secagg.privacy import Sampling
 
 __all__ = ["PRESETS", "EpsilonRow", "Setting", "epsilon_table", "show"]
@@ -45,10 +46,10 @@ class Setting:
 
     clients: int
     population: int
-    rounds: int = 1
-    delta: float = 1e-5
-    colluders: int = 0
-    adjacency: str = "zero_out"
+    rounds: int = default("rounds")
+    delta: float = default("delta")
+    colluders: int = default("colluders")
+    adjacency: str = default("adjacency")
     noise_multipliers: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 4.0)
 
 

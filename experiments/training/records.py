@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.training.config import TrainingConfig
+from sparse_secagg.parameters import default
 
 __all__ = ["PrivacySpent", "RoundRecord", "TrainingResult", "TrainingState"]
 
@@ -125,7 +126,7 @@ class TrainingResult:
     population: int
     unconverged: int
     not_private: bool
-    observer: str = "server"
+    observer: str = default("observer")
 
     @property
     def accuracy(self) -> list[float]:
