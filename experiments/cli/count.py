@@ -97,7 +97,7 @@ def _write(
 
 
 def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: bool) -> str:
-    from sparse_secagg.counting.report import shown
+    from sparse_secagg.counting.report import UNTRUSTED, shown
 
     lines = [f"{'users':>10} {'low':>10} {'high':>10}   item"]
     lines += [
@@ -120,6 +120,8 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
     spent = ", ".join(f"{b:,} in the round of {s}" for s, b in counts.bytes_per_client_.items())
     lines += ["", "? marks items that may be held by nobody.", counts.statement()]
     lines += [f"Bytes per user: {spent}."]
+    if not counts.trusted_:
+        lines += [UNTRUSTED]
     if counts.not_private_:
         lines += ["NOT PRIVATE: the randomness of this run was seeded."]
     return "\n".join(lines)
