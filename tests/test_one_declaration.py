@@ -61,7 +61,12 @@ def public_callables():
     seen = set()
     for package in (solvers, sparse_secagg, experiments):
         for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if "torch" in info.name or info.name.endswith("__main__") or "._" in info.name:
+            if (
+                "torch" in info.name
+                or "flower" in info.name
+                or info.name.endswith("__main__")
+                or "._" in info.name
+            ):
                 continue
             module = importlib.import_module(info.name)
             for name, value in vars(module).items():
