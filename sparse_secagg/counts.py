@@ -29,7 +29,7 @@ from sparse_secagg.counting.contributions import (
     presence_and_values,
 )
 from sparse_secagg.counting.domains import OPEN, Domain, HashedItems, make_domain
-from sparse_secagg.counting.names import ItemCodes, VoteRows, planned_votes
+from sparse_secagg.counting.names import Ballot, ItemCodes, VoteRows
 from sparse_secagg.counting.results import (
     Amount,
     Count,
@@ -44,7 +44,9 @@ from sparse_secagg.counting.sizes import EDGES, chosen_limit, size_rows
 from sparse_secagg.counting.stages import (
     Account,
     Stage,
+    check_prior,
     count_stage,
+    privacy_of,
     shares_of,
     size_stage,
     vote_stage,
@@ -136,6 +138,9 @@ class PrivateCounts(BaseEstimator):
         Result of each round, which can be saved and decoded again.
     names_ : dict
         With ``domain="open"``: cells that were named.
+    trusted_ : bool
+        Whether the decoder's own checks agree with its standard errors; if not, intervals and
+        ``significant`` are not to be relied on.
     not_private_ : bool
         True for simulations and for rounds without noise.
 
@@ -270,8 +275,14 @@ class PrivateCounts(BaseEstimator):
         if self.progress is not None:
             self.progress(text)
 
-    def specs(self, n_users: int, *, max_items: int | None = None, cells: int = 64) -> list[Stage]:
+    # -- rounds between parties ---------------------------------------------------------------
+
+    def specs(
+        self, n_users: int, *, max_items: int | None = None, ballot: Ballot | None = None
+    ) -> list[Stage]:
         """Return the rounds that parties would run, in order, each with the length of a vector.
+
+        Together they stay within (ε, δ).
 
         Parameters
         ----------
@@ -280,40 +291,107 @@ class PrivateCounts(BaseEstimator):
         max_items : int, optional
             Items per user, where ``max_items`` of the estimator is None: what the first round led
             to. Without it the round of counts is planned for one item.
-        cells : int
-            Cells to be named, for open domains.
+        ballot : Ballot, optional
+            With ``domain="open"``: what :meth:`ballot` made of the round of counts. Without it the
+            round of names is planned for 64 cells and two votes.
         """
         domain, codes = self._check(None)
         account, base = Account(self.epsilon, self.delta), self._base()
-        shares = shares_of(self.max_items is not None, codes is not None)
-        z = {name: account.multiplier(share, self.adjacency) for name, share in shares.items()}
+        z = self._multipliers(codes is not None)
         limit = min(self.max_items or max_items or 1, domain.size)
         stages = [size_stage(base, z["sizes"], len(EDGES))] if "sizes" in z else []
         stages.append(
-            count_stage(
-                base, z["counts"], domain.size, n_users, math.sqrt(limit), self.max_bytes, True
-            )
+            count_stage(base, z["counts"], domain.size, n_users, math.sqrt(limit), self.max_bytes)
         )
         if codes is not None:
-            stages.append(vote_stage(base, z["names"], n_users, 2, codes.n_bits, cells))
-        if len(stages) == 1:
-            stages = [account.last(stages[0], n_users)]
-        return stages
+            ballot = ballot or Ballot(tuple(range(64)), 2, codes)
+            stages.append(_stage_of(ballot, base, z["names"], n_users))
+        for stage in stages[:-1]:
+            account.add(privacy_of(stage.spec, stage.dim, n_users))
+        return [*stages[:-1], account.last(stages[-1], n_users)]
+
+    def size_vector(self, items: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the vector that a user with these items contributes to the round of sizes."""
+        domain, _ = self._check(None)
+        held = _held_by_one(domain, items)
+        return np.asarray(size_rows(held.sizes, 1).toarray()[0])
 
     def vector(self, items: Sequence[Any], *, max_items: int | None = None) -> NDArray[np.float64]:
         """Return the vector that a user with these items contributes to the round of counts.
 
-        For parties that run the round themselves: the choice among more than ``max_items`` is the
-        user's own, drawn here.
+        The choice among more than ``max_items`` is the user's own, drawn here.
+
+        Parameters
+        ----------
+        items : sequence
+            What the user holds.
+        max_items : int, optional
+            The limit, where ``max_items`` of the estimator is None: what the round of sizes led to.
         """
         domain, _ = self._check(None)
         limit = self.max_items or max_items
         if limit is None:
             raise ValueError("max_items=None: give the limit that the round of sizes led to.")
-        columns = np.unique(domain.columns([str(item) for item in items]))
-        columns = columns[columns >= 0]
-        held = Held(np.array([0, len(columns)]), columns).limited(limit, self._randomness())
+        held = _held_by_one(domain, items).limited(limit, self._randomness())
         return np.asarray(presence(held, 1, domain.size).toarray()[0])
+
+    def ballot(self, aggregate: Aggregate) -> Ballot:
+        """Return what the round of names asks, from that of counts; needs ``domain="open"``.
+
+        Parameters
+        ----------
+        aggregate : Aggregate
+            Result of the round of counts.
+        """
+        _, codes = self._check(None)
+        codes = _codes_of_open(codes)
+        n = aggregate.n_survivors
+        solver = aggregate.unbiased
+        std_err = np.broadcast_to(solver.std_err_, solver.coef_.shape)
+        found = Estimates(n * solver.coef_, n * std_err, _sketch_length(aggregate), n)
+        return _ballot(found, codes, self._multipliers(True)["names"])
+
+    def votes(self, items: Sequence[Any], ballot: Ballot) -> NDArray[np.float64]:
+        """Return the vector that a user with these items contributes to the round of names.
+
+        Plus or minus one for every bit of at most ``ballot.votes`` of its items that lie in the
+        ballot's cells, drawn at random here where it holds more.
+
+        Parameters
+        ----------
+        items : sequence
+            What the user holds.
+        ballot : Ballot
+            What the round asks.
+        """
+        domain, codes = self._check(None)
+        place = {cell: k for k, cell in enumerate(ballot.cells)}
+        held = _held_by_one(domain, items, _codes_of_open(codes))
+        assert held.codes is not None
+        known = np.array([cell in place for cell in held.columns.tolist()], dtype=bool)
+        held = held.kept(known & (held.codes[:, 0] > 0)).limited(ballot.votes, self._randomness())
+        columns = np.array([place[cell] for cell in held.columns.tolist()], dtype=np.int64)
+        voted = Held(held.indptr, columns, None, held.codes)
+        return np.asarray(VoteRows(voted, 1, len(ballot.cells))[:1].toarray()[0])
+
+    def names(self, aggregate: Aggregate, ballot: Ballot) -> dict[int, str]:
+        """Return the cells that the round of names spelt out, and their items.
+
+        Parameters
+        ----------
+        aggregate : Aggregate
+            Result of the round of names.
+        ballot : Ballot
+            What it asked.
+        """
+        domain, _ = self._check(None)
+        return ballot.names(aggregate.sketch, domain)
+
+    def _multipliers(self, is_open: bool) -> dict[str, float]:
+        """Return z of every round, in order."""
+        account = Account(self.epsilon, self.delta)
+        shares = shares_of(self.max_items is not None, is_open)
+        return {name: account.multiplier(share, self.adjacency) for name, share in shares.items()}
 
     def _base(self) -> RoundSpec:
         return RoundSpec(
@@ -445,6 +523,7 @@ class PrivateCounts(BaseEstimator):
             facts=facts,
             command=command or repr(self),
             not_private=self.not_private_,
+            trusted=self.trusted_,
         )
 
     def summary(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> dict[str, Any]:
@@ -454,6 +533,7 @@ class PrivateCounts(BaseEstimator):
             "delta": self.delta,
             "statement": self.statement(),
             "not_private": self.not_private_,
+            "trusted": self.trusted_,
             "n_users": self.n_users_,
             "domain": self.domain_.description,
             "max_items": self.max_items_,
@@ -477,9 +557,8 @@ class PrivateCounts(BaseEstimator):
 
     @property
     def _estimates(self) -> Estimates:
-        m = self.aggregates_["counts"].operator.shape[0]
-        sketched = m < self.aggregates_["counts"].operator.shape[1]
-        return Estimates(self.counts_, self.std_err_, m if sketched else None, self.n_users_)
+        m = _sketch_length(self.aggregates_["counts"])
+        return Estimates(self.counts_, self.std_err_, m, self.n_users_)
 
     def _names(self, columns: NDArray[np.int64], candidates: Sequence[Any] | None) -> list[str]:
         known = {} if candidates is None else self._named_cells(candidates)
@@ -523,11 +602,8 @@ class _Run:
         self.sizes = rows.sizes()
         self.n = self._n_users()
         self.account = Account(counts.epsilon, counts.delta)
-        shares = shares_of(counts.max_items is not None, codes is not None)
-        self.z = {
-            name: self.account.multiplier(share, counts.adjacency) for name, share in shares.items()
-        }
-        self.last = next(reversed(shares))
+        self.z = counts._multipliers(codes is not None)
+        self.last = next(reversed(self.z))
         self.base = counts._base()
         self.seed = resolve_seed(counts.random_state)
         self.ledger = open_ledger(counts.ledger, counts.delta)
@@ -550,12 +626,12 @@ class _Run:
 
     def run(self) -> dict[str, Any]:
         """Run all rounds and return the fitted attributes."""
+        self._rehearse()
         limit = min(self.counts.max_items or self._chosen_limit(), self.domain.size)
         fitted = self._count(limit)
         if self.codes is not None:
-            estimates = Estimates(
-                fitted["counts_"], fitted["std_err_"], self._aggregate_length(), self.n
-            )
+            m = _sketch_length(self.aggregates["counts"])
+            estimates = Estimates(fitted["counts_"], fitted["std_err_"], m, self.n)
             fitted["names_"] = self._name(estimates, self.codes)
         rounds = self.aggregates.items()
         return {
@@ -570,9 +646,17 @@ class _Run:
             "not_private_": any(found.not_private for _, found in rounds),
         }
 
-    def _aggregate_length(self) -> int | None:
-        m, d = self.aggregates["counts"].operator.shape
-        return m if m < d else None
+    def _rehearse(self) -> None:
+        """Raise for rounds that could not be run, before the first of them is charged."""
+        stage = self._count_stage(1, self.counts.max_bytes)
+        check_prior(stage, self.counts.prior, self.domain.size)
+        if len(self.z) > 1:
+            privacy_of(stage.spec, stage.dim, self.n)
+        if self.codes is not None and self.counts.n_bits is not None:
+            for cells in (1, 128):
+                ballot = Ballot(tuple(range(cells)), 1, self.codes)
+                names = _stage_of(ballot, self.base, self.z["names"], self.n)
+                privacy_of(names.spec, names.dim, self.n)
 
     def _run(self, stage: Stage, X: Any) -> Aggregate:
         if stage.name == self.last:
@@ -602,44 +686,77 @@ class _Run:
         d, largest = self.domain.size, self.counts.max_weight
         if self.weighted:
             assert largest is not None
-            X, norm = presence_and_values(held, self.n, d, largest), math.sqrt(2 * limit)
+            X = presence_and_values(held, self.n, d, largest)
         else:
-            X, norm = presence(held, self.n, d), math.sqrt(limit)
-        stage = count_stage(
-            self.base, self.z["counts"], X.shape[1], self.n, norm, self._bytes_left(),
-            not self.weighted,
-        )  # fmt: skip
-        found = self._run(stage, X)
+            X = presence(held, self.n, d)
+        found = self._run(self._count_stage(limit, self._bytes_left()), X)
         self.counts._say("decoding")
         solver = found.unbiased
         values = self.n * solver.coef_
         std_err = self.n * np.broadcast_to(solver.std_err_, values.shape).astype(np.float64)
-        fitted: dict[str, Any] = {"counts_": values[:d], "std_err_": std_err[:d]}
+        fitted: dict[str, Any] = {
+            "counts_": values[:d],
+            "std_err_": std_err[:d],
+            "trusted_": bool(getattr(solver, "trusted_", True)),
+        }
         if self.weighted and largest is not None:
-            m = self._aggregate_length()
+            m = _sketch_length(found)
             fitted["sums_"] = Estimates(largest * values[d:], largest * std_err[d:], m, self.n)
         if self.counts.diagnostics:
             fitted["bounded_counts_"] = np.bincount(held.columns, minlength=d)
         return fitted
+
+    def _count_stage(self, limit: int, max_bytes: int) -> Stage:
+        norm = math.sqrt(2 * limit if self.weighted else limit)
+        return count_stage(
+            self.base, self.z["counts"], self.domain.size, self.n, norm, max_bytes, self.weighted
+        )
 
     def _bytes_left(self) -> int:
         sizes = self.aggregates.get("sizes")
         return max(1, self.counts.max_bytes - (0 if sizes is None else sizes.bytes_per_client))
 
     def _name(self, estimates: Estimates, codes: ItemCodes) -> dict[int, str]:
-        heavy = estimates.discoveries()
-        heavy = heavy[np.argsort(-estimates.values[heavy], kind="stable")]
-        if not len(heavy):
+        ballot = _ballot(estimates, codes, self.z["names"])
+        if not ballot.cells:
             return {}
-        cells, votes = planned_votes(estimates.values[heavy], self.n, self.z["names"], codes.n_bits)
-        heavy = heavy[:cells]
-        held = self.rows.within(heavy, votes, self.rng)
-        stage = vote_stage(self.base, self.z["names"], self.n, votes, codes.n_bits, cells)
-        found = self._run(stage, VoteRows(held, self.n, cells))
+        held = self.rows.within(np.array(ballot.cells), ballot.votes, self.rng)
+        stage = _stage_of(ballot, self.base, self.z["names"], self.n)
+        found = self._run(stage, VoteRows(held, self.n, len(ballot.cells)))
         self.counts._say("spelling names")
-        spelt = found.sketch.reshape(cells, codes.n_bits)
-        names = {
-            int(cell): codes.decode(votes_of, int(cell), self.domain)
-            for cell, votes_of in zip(heavy, spelt)
-        }
-        return {cell: name for cell, name in names.items() if name is not None}
+        return ballot.names(found.sketch, self.domain)
+
+
+def _ballot(estimates: Estimates, codes: ItemCodes, noise_multiplier: float) -> Ballot:
+    """Return the ballot on the cells that stand out."""
+    heavy = estimates.discoveries()
+    heavy = heavy[np.argsort(-estimates.values[heavy], kind="stable")]
+    if not len(heavy):
+        return Ballot((), 1, codes)
+    return Ballot.of(heavy, estimates.values[heavy], estimates.n_users, noise_multiplier, codes)
+
+
+def _stage_of(ballot: Ballot, base: RoundSpec, z: float, n: int) -> Stage:
+    return vote_stage(base, z, n, ballot.votes, ballot.codes.n_bits, len(ballot.cells))
+
+
+def _sketch_length(aggregate: Aggregate) -> int | None:
+    """Return the length of the sketch; None where nothing was sketched."""
+    m, d = aggregate.operator.shape
+    return m if m < d else None
+
+
+def _held_by_one(domain: Domain, items: Sequence[Any], codes: ItemCodes | None = None) -> Held:
+    """Return what a user with these items holds of the domain, one item per column."""
+    names = [str(item) for item in items]
+    columns, first = np.unique(domain.columns(names), return_index=True)
+    inside = columns >= 0
+    columns, first = columns[inside], first[inside]
+    coded = None if codes is None else codes.encode([names[k] for k in first.tolist()])
+    return Held(np.array([0, len(columns)]), columns, None, coded)
+
+
+def _codes_of_open(codes: ItemCodes | None) -> ItemCodes:
+    if codes is None:
+        raise ValueError("names are spelt out in open domains only: PrivateCounts(domain='open').")
+    return codes

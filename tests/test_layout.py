@@ -28,8 +28,8 @@ STOREYS = [
     {"planning"},
     {"planner"},
     {"round"},
-    {"agent", "announcement", "estimator", "counting"},
-    {"transport", "counts"},
+    {"agent", "announcement", "estimator", "counting", "named_arrays"},
+    {"transport", "counts", "flower", "torch"},
     {"accounting", "rounds", "clipping", "feedback"},  # names that were there first
 ]
 #: Packages whose ``__init__`` names its rooms for type checkers and imports them on first use.

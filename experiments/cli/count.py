@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson
+from experiments.cli.options import AsJson, Delta
 from sparse_secagg.parameters import default, describe
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def count(
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")] = None,
     epsilon: Annotated[float, typer.Option(help=describe("epsilon"))] = default("epsilon"),
-    delta: Annotated[float, typer.Option(help=describe("delta"))] = 1e-6,
+    delta: Delta = None,
     top: Annotated[
         int, typer.Option(help="How many of the largest counts to report.", min=1)
     ] = 100,
@@ -61,12 +61,14 @@ def count(
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
+    given: dict[str, Any] = {} if delta is None else {"delta": delta}
     try:
         counts = PrivateCounts(
-            domain=domain, epsilon=epsilon, delta=delta, max_items=max_items, n_users=n_users,
+            domain=domain, epsilon=epsilon, max_items=max_items, n_users=n_users,
             max_bytes=max_bytes, max_weight=max_weight, ledger=ledger,
             simulation_seed=simulation_seed, prior=_prior(prior, domain),
             progress=lambda text: typer.echo(text, err=True),
+            **given,
         )  # fmt: skip
         names = None if candidates is None else _lines(candidates)
         if output is not None:
@@ -93,7 +95,7 @@ def _write(
 
 
 def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: bool) -> str:
-    from sparse_secagg.counting.report import shown
+    from sparse_secagg.counting.report import UNTRUSTED, shown
 
     lines = [f"{'users':>10} {'low':>10} {'high':>10}   item"]
     lines += [
@@ -116,6 +118,8 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
     spent = ", ".join(f"{b:,} in the round of {s}" for s, b in counts.bytes_per_client_.items())
     lines += ["", "? marks items that may be held by nobody.", counts.statement()]
     lines += [f"Bytes per user: {spent}."]
+    if not counts.trusted_:
+        lines += [UNTRUSTED]
     if counts.not_private_:
         lines += ["NOT PRIVATE: the randomness of this run was seeded."]
     return "\n".join(lines)

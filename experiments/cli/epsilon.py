@@ -34,7 +34,7 @@ def epsilon(
     delta: Delta = None,
     noise_multiplier: NoiseMultipliers = None,
     colluders: Colluders = None,
-    adjacency: Annotated[str, round_option("adjacency")] = "zero_out",
+    adjacency: Annotated[str | None, round_option("adjacency")] = None,
     preset: Annotated[
         str | None, typer.Option(help="A setting of the paper: f-emnist or stack-overflow.")
     ] = None,

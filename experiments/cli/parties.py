@@ -88,7 +88,7 @@ def join(
     budget: Annotated[Path, typer.Option(help="The client's lifetime budget.")],
     max_epsilon: Annotated[float, typer.Option(help="Largest ε of a round to agree to.")],
     max_delta: Annotated[float, typer.Option(help="Largest δ of a round to agree to.")] = 1e-5,
-    colluders: Annotated[float, typer.Option(help="Fraction assumed to collude.")] = 0.05,
+    corrupt: Annotated[float, typer.Option(help="Fraction assumed to collude.")] = 0.05,
     certificate: Annotated[
         Path | None, typer.Option(help="The server's certificate; default: known authorities.")
     ] = None,
@@ -107,7 +107,7 @@ def join(
     try:
         host, port = _address(server)
         x = np.load(vector, allow_pickle=False)
-        policy = AgentPolicy(max_epsilon, max_delta, colluders=colluders, dim=x.size)
+        policy = AgentPolicy(max_epsilon, max_delta, colluders=corrupt, dim=x.size)
         agent = ClientAgent(policy, Budget(budget))
         me, group, context = (
             Identity.load(identity),

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian
+from sparse_secagg.parameters import default
 from sparse_secagg.privacy import Sampling
 
 #: So fine a grid that rounding does not show: the table is about z, not about bits.
@@ -28,11 +29,11 @@ class Setting:
     #: Clients in a round, and clients altogether, from whom each cohort is drawn.
     clients: int
     population: int
-    rounds: int = 1
-    delta: float = 1e-5
-    colluders: int = 0  # clients of a cohort that may tell the server their noise
-    adjacency: str = "zero_out"  # what neighbouring data sets are
-    noise_multipliers: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 4.0)  # the z of the table
+    rounds: int = default("rounds")
+    delta: float = default("delta")
+    colluders: int = default("colluders")  # clients of a cohort that may tell their noise
+    adjacency: str = default("adjacency")  # what neighbouring data sets are
+    noise_multipliers: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 4.0)
 
 
 #: The two settings of the paper's experiments, at its smallest cohort; δ = 1/N.

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.training.config import TrainingConfig
+from sparse_secagg.parameters import default
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class TrainingResult:
     not_private: bool  # True for simulated noise and without noise
     #: Whom ``epsilon`` is about: the server, with its colluders if there are; the release, if a
     #: trusted server adds the noise.
-    observer: str = "server"
+    observer: str = default("observer")
 
     @property
     def accuracy(self) -> list[float]:

@@ -18,7 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = ["ItemCodes", "VoteRows", "planned_votes"]
+from sparse_secagg.counting.domains import Domain
+
+__all__ = ["Ballot", "ItemCodes", "VoteRows", "planned_votes"]
 
 _CHECK_BYTES = 2
 #: Doubtful bits that are tried both ways: 2¹² trials against 36 bits of hash and checksum.
@@ -61,7 +63,7 @@ class ItemCodes:
         padded = text.ljust(self.n_bytes, b"\0")
         return padded + _checksum(padded)
 
-    def decode(self, votes: NDArray[np.float64], cell: int, domain: Any) -> str | None:
+    def decode(self, votes: NDArray[np.float64], cell: int, domain: Domain) -> str | None:
         """Return the item that votes of shape (n_bits,) spell; None where they are in doubt."""
         bits = (votes > 0).astype(np.uint8)
         for flipped in self._likely(bits, np.abs(votes)):
@@ -131,6 +133,51 @@ def planned_votes(
         if max(signals) >= _LEAST_SIGNAL:
             return cells, int(np.argmax(signals)) + 1
     return best
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """What the second round of an open domain asks; public, since it follows from private counts.
+
+    Attributes
+    ----------
+    cells : tuple of int
+        The cells to be named, the heaviest first.
+    votes : int
+        Items that one user may vote on.
+    codes : ItemCodes
+        How items are written.
+    """
+
+    cells: tuple[int, ...]
+    votes: int
+    codes: ItemCodes
+
+    @classmethod
+    def of(
+        cls,
+        cells: NDArray[np.int64],
+        counts: NDArray[np.float64],
+        n: int,
+        noise_multiplier: float,
+        codes: ItemCodes,
+    ) -> Ballot:
+        """Return the ballot on heavy cells with these counts, the largest first."""
+        number, votes = planned_votes(counts, n, noise_multiplier, codes.n_bits)
+        return cls(tuple(cells[:number].tolist()), votes, codes)
+
+    @property
+    def dim(self) -> int:
+        """Length of a user's vector of votes."""
+        return len(self.cells) * self.codes.n_bits
+
+    def names(self, means: NDArray[np.float64], domain: Domain) -> dict[int, str]:
+        """Return the cells whose item the mean vector of votes spells beyond doubt."""
+        spelt = np.reshape(means, (len(self.cells), self.codes.n_bits))
+        names = {
+            cell: self.codes.decode(votes, cell, domain) for cell, votes in zip(self.cells, spelt)
+        }
+        return {cell: name for cell, name in names.items() if name is not None}
 
 
 class VoteRows:

@@ -15,7 +15,13 @@ from typing import Any
 
 from sparse_secagg.counting.results import Count
 
-__all__ = ["draw", "shown", "write_report"]
+__all__ = ["UNTRUSTED", "draw", "shown", "write_report"]
+
+#: What is said where the decoder's own checks fail.
+UNTRUSTED = (
+    "The intervals cannot be trusted: the sketch is too short for these counts, and what the "
+    "decoder measured contradicts its standard errors. Allow more bytes, or more users."
+)
 
 _BARS = 40
 _LONGEST = 32
@@ -32,6 +38,8 @@ th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
 </style></head><body>
 <h1>{{ title }}</h1>
 {% if not_private %}<p class="warning">Not private: the randomness of this run was seeded.</p>
+{% endif %}
+{% if not trusted %}<p class="warning">{{ untrusted }}</p>
 {% endif %}
 <p>{{ statement }}</p>
 <img alt="Bars of the largest counts with intervals" src="data:image/png;base64,{{ picture }}">
@@ -99,6 +107,7 @@ def write_report(
     facts: Mapping[str, Any],
     command: str,
     not_private: bool,
+    trusted: bool = True,
 ) -> Path:
     """Write the page, readable by its owner only, and return its path."""
     try:
@@ -112,7 +121,8 @@ def write_report(
     template = jinja2.Environment(autoescape=True).from_string(_PAGE)
     text = template.render(
         title=title, statement=statement, caption=caption, facts=facts, command=command,
-        not_private=not_private, picture=picture, records=records,
+        not_private=not_private, trusted=trusted, untrusted=UNTRUSTED, picture=picture,
+        records=records,
     )  # fmt: skip
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 import solvers
+from solvers import denoisers
+from solvers.priors import refined
 from sparse_secagg.encoders import CountSketchEncoder
 from sparse_secagg.mechanisms.base import gaussian_multiplier
 from sparse_secagg.parameters import default
@@ -22,7 +24,16 @@ from sparse_secagg.privacy.curves import DEFAULT_ORDERS, sensitivity_factor
 from sparse_secagg.privacy.observers import RoundPrivacy
 from sparse_secagg.round.spec import RoundSpec
 
-__all__ = ["Account", "Stage", "count_stage", "shares_of", "size_stage", "vote_stage"]
+__all__ = [
+    "Account",
+    "Stage",
+    "check_prior",
+    "count_stage",
+    "privacy_of",
+    "shares_of",
+    "size_stage",
+    "vote_stage",
+]
 
 #: Share of the budget for choosing ``max_items``; of the rest, share of the first of two rounds.
 _SIZE_SHARE, _CELL_SHARE = 0.05, 0.45
@@ -93,13 +104,14 @@ class Account:
                 stage.dim,
             )
         spec = stage.spec
-        while self.total(_privacy(spec, stage.dim, n)) > self.epsilon:
+        while self.total(privacy_of(spec, stage.dim, n)) > self.epsilon:
             assert spec.noise_multiplier is not None
             spec = spec.replace(noise_multiplier=_STEP * spec.noise_multiplier)
         return Stage(stage.name, spec, stage.dim)
 
 
-def _privacy(spec: RoundSpec, d: int, n: int) -> RoundPrivacy:
+def privacy_of(spec: RoundSpec, d: int, n: int) -> RoundPrivacy:
+    """Return what a round of n vectors of length d costs; raise if it cannot be calibrated."""
     encoder = spec.make_encoder().fit_dimension(d)
     mechanism = spec.make_mechanism(n)
     mechanism.calibrate(n, encoder.n_components_)
@@ -119,7 +131,13 @@ def vote_stage(base: RoundSpec, z: float, n: int, votes: int, n_bits: int, cells
 
 
 def count_stage(
-    base: RoundSpec, z: float, d: int, n: int, clip_norm: float, max_bytes: int, positive: bool
+    base: RoundSpec,
+    z: float,
+    d: int,
+    n: int,
+    clip_norm: float,
+    max_bytes: int,
+    weighted: bool = False,
 ) -> Stage:
     """Return the round of the counts: unsketched where that fits, or the longest count sketch.
 
@@ -130,14 +148,16 @@ def count_stage(
     z : float
         Noise multiplier.
     d, n : int
-        Columns and users.
+        Columns of the domain, and users.
     clip_norm : float
         Norm of a user's vector, at most.
     max_bytes : int
         Of a message.
-    positive : bool
-        Whether no entry is below zero.
+    weighted : bool
+        Whether d sums of numbers, which may be negative, come after the d counts.
     """
+    denoiser, prior = _knowledge(base.prior, d, weighted)
+    d = 2 * d if weighted else d
     spec = _plain(base, z, clip_norm, base.n_bits)
     if base.compression == 1 or (base.compression is None and d <= 8 * max_bytes):
         bits = base.n_bits or _bits(spec, d, n)
@@ -145,15 +165,41 @@ def count_stage(
             return Stage("counts", spec.replace(n_bits=bits), d)
     spec = spec.replace(beta=default("beta"))  # a long sketch stays away from its bound
     m, bits = _sketch_size(spec, base, d, n, max_bytes)
-    decoder = solvers.get("amp", denoiser="positive" if positive else "sparse", debias=True)
+    decoder = solvers.get("amp", denoiser=denoiser, debias=True)
     sketched = spec.replace(
         encoder=CountSketchEncoder(n_components=m, n_rows=min(base.n_rows, m)),
         n_bits=bits,
         sketch_clip=1.0 + _SKETCH_DEVIATIONS / math.sqrt(2 * m),
         decoder=decoder,
-        prior=base.prior,
+        prior=prior,
     )
     return Stage("counts", sketched, d)
+
+
+def _knowledge(prior: Any, d: int, weighted: bool) -> tuple[Any, Any]:
+    """Return the denoiser of counts, or of counts and sums, and the prior that is left for it."""
+    if not weighted:
+        return "positive", prior
+    # one prior for both halves: what is common tends to have a large sum
+    halves = {"counts": slice(0, d), "sums": slice(d, 2 * d)}
+    kinds = {"counts": denoisers.Sparse(positive=True), "sums": denoisers.Sparse()}
+    informed = {name: refined(kind, prior) for name, kind in kinds.items()}
+    return denoisers.Blocks(halves, informed), None
+
+
+def check_prior(stage: Stage, prior: Any, d: int) -> None:
+    """Raise for a prior that the round of counts cannot use, before anything is charged."""
+    if prior is None:
+        return
+    name = type(prior).__name__
+    if stage.spec.encoder == "identity":
+        raise ValueError(
+            f"prior={name} would have no effect: the {stage.dim:,} counts fit into a message and "
+            "are not sketched. Leave it out, or sketch with compression= or fewer max_bytes."
+        )
+    # any pseudo-data will do to see whether the prior fits the domain
+    anything = np.random.default_rng(0).standard_normal(d)
+    refined(denoisers.Sparse(positive=True), prior).denoise(anything, 1.0)
 
 
 def _plain(base: RoundSpec, z: float, clip_norm: float, n_bits: int | None) -> RoundSpec:

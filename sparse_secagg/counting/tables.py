@@ -155,6 +155,8 @@ def _of_columns(columns: list[Any], names: list[str], rows: int) -> Iterator[lis
 
 def _slice(column: Any, start: int, stop: int) -> Any:
     part = column.iloc[start:stop] if hasattr(column, "iloc") else column[start:stop]
+    if isinstance(getattr(part, "dtype", None), np.dtype) and part.dtype.kind in "iuf":
+        return np.asarray(part)  # a pandas column without nulls of its own
     for method in ("to_pylist", "to_list"):  # pyarrow; polars and pandas keep their nulls
         if hasattr(part, method) and not isinstance(part, np.ndarray):
             return getattr(part, method)()
@@ -235,14 +237,28 @@ class _TextColumn:
             distinct, codes = np.unique(array, return_inverse=True)
             return Texts([str(value) for value in distinct.tolist()], codes.astype(np.int64))
         values = column.tolist() if array is not None else list(column)
+        if set(map(type, values)) == {str}:
+            return self._texts(values)
         seen: dict[Any, int] = {}
         codes = np.fromiter((self._code(value, seen) for value in values), np.int64, len(values))
         return Texts([str(value) for value in seen], codes)
 
+    def _texts(self, values: list[str]) -> Texts:
+        """Read a column in which every value is a text."""
+        distinct = [value for value in dict.fromkeys(values) if value]
+        if distinct:
+            self._agree("texts")
+        number = {value: k for k, value in enumerate(distinct)}
+        number[""] = -1
+        codes = np.fromiter(map(number.__getitem__, values), np.int64, len(values))
+        return Texts(distinct, codes)
+
     def _code(self, value: Any, seen: dict[Any, int]) -> int:
         if type(value) is str:
+            if not value:
+                return -1
             self._agree("texts")
-            return seen.setdefault(value, len(seen)) if value else -1
+            return seen.setdefault(value, len(seen))
         if _missing(value):
             return -1
         if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):

@@ -202,6 +202,18 @@ class Ledger:
         which, total = _index(observer), self._total()
         return rdp_to_dp(self.orders, total.curves[which], self.delta, total.total_variation)
 
+    def epsilon_with(self, privacy: RoundPrivacy, observer: str = "server") -> float:
+        """Return what ε would be after one more round; nothing is charged."""
+        which, total = (
+            _index(observer),
+            _sum([self._total(), self._charge_of(privacy, 1)], len(self.orders)),
+        )
+        return rdp_to_dp(self.orders, total.curves[which], self.delta, total.total_variation)
+
+    def rdp(self, observer: str = "server") -> NDArray[np.float64]:
+        """Return the Rényi curve of all charges against ``observer``, at the ledger's orders."""
+        return self._total().curves[_index(observer)]
+
     @property
     def epsilon_server(self) -> float:
         """ε against the server, which knows the cohort."""

@@ -161,7 +161,7 @@ class ServerSession:
             The client whose channel it came through, where channels are known. Otherwise it is the
             client that the message names, and that signed it.
         """
-        sender = self._sender(data) if sender is None else sender
+        sender = self.sender_of(data) if sender is None else sender
         if self.stage == "done":
             raise InvalidMessageError(sender, "sent a message after the round")
         if not self.alive[sender]:
@@ -300,7 +300,8 @@ class ServerSession:
             raise RuntimeError("the round's keys are not all known yet.")
         return self.setup
 
-    def _sender(self, data: bytes) -> int:
+    def sender_of(self, data: bytes) -> int:
+        """Return the client that a message names; who signed it, :meth:`receive` checks."""
         try:
             sender = sender_of(data)
             if sender >= self.document.n_clients:

@@ -619,3 +619,14 @@ def test_a_killed_client_is_just_missing(config, X):
         decoded = server_decode(config, total, survivors)
     assert decoded.epsilon == mechanism.epsilon_spent(len(survivors)) > config.epsilon
     assert np.isfinite(decoded).all()
+
+
+@pytest.mark.parametrize("n_clients", [0, 1 << 32, 2.0, True])
+def test_a_number_of_clients_that_no_round_can_have_is_refused(config, n_clients):
+    with pytest.raises(ValueError, match="n_clients"):
+        RoundConfig.from_json(altered(config, n_clients=n_clients).to_json())
+
+
+def test_a_round_of_one_client_can_be_described():
+    config = make_config(n_clients=1)
+    assert RoundConfig.from_json(config.to_json()).mechanism.n_clients == 1
