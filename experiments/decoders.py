@@ -24,8 +24,6 @@ import solvers
 from solvers import Solver, denoisers, priors
 from sparse_secagg.parts import import_part, is_import_path, path_of
 
-__all__ = ["ALIASES", "check_decoder", "decoder_text", "know", "parse_decoder", "split_decoder"]
-
 #: Names people know, for the solver that serves them best.
 ALIASES = {"lasso": "working_set"}
 

@@ -18,8 +18,6 @@ from sparse_secagg.encoders import registry
 from sparse_secagg.parameters import round_parameters
 from sparse_secagg.parts import path_of
 
-__all__ = ["ADAPTIVE", "ROUND_NAMES", "HoldsSpec", "spec_values"]
-
 #: Names of the parameters of a round.
 ROUND_NAMES = frozenset(round_parameters())
 

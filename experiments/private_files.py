@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "open_private", "write_text"]
-
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 

@@ -8,8 +8,6 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["git_revision", "versions"]
-
 PACKAGES = ("sparse-secagg", "numpy", "scipy", "scikit-learn", "numba", "joblib")
 
 

@@ -15,8 +15,6 @@ from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Private mean estimation from short integer sketches.",
     no_args_is_help=True,

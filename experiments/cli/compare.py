@@ -29,8 +29,6 @@ from experiments.cli.options import (
     words,
 )
 
-__all__ = ["compare"]
-
 
 def compare(
     recording: Annotated[Path, typer.Argument(help="Folder of a recording, or .npy or .npz.")],

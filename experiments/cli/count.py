@@ -17,8 +17,6 @@ from sparse_secagg.parameters import default, describe
 if TYPE_CHECKING:
     from sparse_secagg import PrivateCounts
 
-__all__ = ["count"]
-
 
 def count(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per user and item.")],

@@ -11,8 +11,6 @@ from rich.console import Console
 from experiments.cli.options import AsJson, Output, Seed
 from experiments.report.terminal import literal
 
-__all__ = ["demo"]
-
 
 def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Seed = 0) -> None:
     """Train privately, decode a recorded round with every solver, find heavy hitters."""

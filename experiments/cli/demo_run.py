@@ -47,8 +47,6 @@ from experiments.training.loop import load_data, run_training
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Demo", "run_demo"]
-
 TASK, COMPRESSION, TRAINING_EPSILON = "digits-300", 10.0, 4.0
 #: Decodes the heavy hitters that are released; chosen beforehand, not by looking at the truth.
 RELEASED_BY = "amp"
@@ -62,35 +60,23 @@ SIMULATED = (
 
 @dataclass(frozen=True)
 class Demo:
-    """Everything the demo found.
+    """Everything the demo found."""
 
-    Attributes
-    ----------
-    plain, private : Result
-        The two training runs.
-    epsilon_per_round, noise_multiplier : float
-        ε and z of one round of the private one.
-    recorded, hitters, central : SweepTable
-        Every decoder on a recorded round and on the heavy hitters, and the latter uncompressed
-        with a trusted server: measured on the exact data, **not private**.
-    domain : Domain
-        Of the heavy hitters.
-    estimate, truth : ndarray
-        How common each item is, as released and exactly.
-    linear : ndarray
-        The same by the linear decoder.
-    """
-
+    #: The two training runs.
     plain: Result
     private: Result
+    #: ε and z of one round of the private one.
     epsilon_per_round: float
     noise_multiplier: float
+    #: Every decoder on a recorded round and on the heavy hitters, and the latter uncompressed with
+    #: a trusted server: measured on the exact data, **not private**.
     recorded: SweepTable
     hitters: SweepTable
     central: SweepTable
-    domain: Domain
+    domain: Domain  # of the heavy hitters
+    #: How common each item is, as released and exactly.
     estimate: NDArray[np.floating]
-    linear: NDArray[np.floating]
+    linear: NDArray[np.floating]  # the same by the linear decoder
     truth: NDArray[np.float64]
 
     @property

@@ -21,8 +21,6 @@ from experiments.cli.options import (
     whole,
 )
 
-__all__ = ["epsilon"]
-
 
 def epsilon(
     clients: Clients = None,

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["identity"]
-
 identity = typer.Typer(help="Make or show a client's identity.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="File of the identity; only its owner can read it.")]
 

@@ -15,43 +15,6 @@ from typer.core import TyperCommand
 
 from sparse_secagg.parameters import describe
 
-__all__ = [
-    "AsJson",
-    "Backend",
-    "Clients",
-    "ClipNorm",
-    "Colluders",
-    "Compression",
-    "Compressions",
-    "Data",
-    "Decoder",
-    "Decoders",
-    "Delta",
-    "Dim",
-    "Encoder",
-    "Encoders",
-    "Epsilon",
-    "Epsilons",
-    "Jobs",
-    "ManyNumbers",
-    "Mechanism",
-    "Mechanisms",
-    "NBits",
-    "NRows",
-    "NoiseMultiplier",
-    "NoiseMultipliers",
-    "Output",
-    "Rounds",
-    "Scheduler",
-    "Seed",
-    "Sparsity",
-    "numbers",
-    "round_option",
-    "spread",
-    "whole",
-    "words",
-]
-
 
 def whole(text: str | float) -> int:
     """Return 1000, 1e3 or 1_000 as an integer, or raise if it is none."""

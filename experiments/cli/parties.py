@@ -10,8 +10,6 @@ import typer
 
 from experiments.cli.options import AsJson
 
-__all__ = ["budget", "join", "serve"]
-
 RosterFile = Annotated[
     Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
 ]

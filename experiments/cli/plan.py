@@ -24,8 +24,6 @@ from experiments.cli.options import (
     whole,
 )
 
-__all__ = ["plan"]
-
 
 def plan(
     dim: Annotated[int, typer.Option(parser=whole, metavar="N", help="Length d of a vector.")],

@@ -34,8 +34,6 @@ from experiments.cli.options import (
     words,
 )
 
-__all__ = ["sweep"]
-
 
 def sweep(
     preset: Annotated[

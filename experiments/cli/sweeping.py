@@ -56,45 +56,19 @@ from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import check_backend
 from experiments.training import tasks
 
-__all__ = [
-    "RunOptions",
-    "SweepRequest",
-    "default_decoders",
-    "list_presets",
-    "make_grid",
-    "run_command",
-    "run_request",
-]
-
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What was asked for on the command line; None where nothing was said.
+    """What was asked for on the command line; None where nothing was said."""
 
-    Attributes
-    ----------
-    preset : str or None
-        Name of a preset, whose values the others replace.
-    axes : sequence of str
-        ``NAME`` or ``NAME=V1,V2,…``.
-    given_axes : mapping
-        The same, as numbers.
-    mean, recording, task : str or None
-        What the cells are about.
-    rounds : tuple of int
-        Numbers of the recorded rounds; all by default.
-    fixed : dict
-        Values of parameters that do not vary.
-    options : sequence of str
-        ``NAME=VALUE`` for further fields of the cells.
-    """
-
-    preset: str | None = None
-    axes: Sequence[str] = ()
+    preset: str | None = None  # name of a preset, whose values the others replace
+    axes: Sequence[str] = ()  # ``NAME`` or ``NAME=V1,V2,…``
+    #: The same, as numbers.
     given_axes: Mapping[str, Sequence[Value]] = dataclasses.field(default_factory=dict)
+    #: What the cells are about.
     mean: str | None = None
     recording: Path | None = None
-    rounds: tuple[int, ...] = ()
+    rounds: tuple[int, ...] = ()  # numbers of the recorded rounds; all by default
     task: str | None = None
     data: Path | None = None
     encoders: Sequence[str] = ()
@@ -102,8 +76,9 @@ class SweepRequest:
     decoders: Sequence[str] = ()
     seeds: int | None = None
     first_seed: int = 0
+    #: Values of parameters that do not vary.
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    options: Sequence[str] = ()
+    options: Sequence[str] = ()  # ``NAME=VALUE`` for further fields of the cells
 
     @property
     def kind(self) -> str:
@@ -267,36 +242,20 @@ def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str,
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run and where to write.
+    """How to run and where to write."""
 
-    Attributes
-    ----------
-    name : str
-        Of the files.
-    output : Path
-        Folder of everything that is written.
-    store : Path or None
-        File of results; in ``output`` by default.
-    jobs, backend, scheduler
-        As in :func:`experiments.sweeps.engine.run_sweep`.
-    retry_failed, dry_run : bool
-        Run failed cells again; run nothing.
-    export : str or None
-        "csv" or "parquet".
-    slack : float or None
-        Δ; by the metric where None.
-    """
-
-    name: str
-    output: Path
-    store: Path | None = None
+    name: str  # of the files
+    output: Path  # folder of everything that is written
+    store: Path | None = None  # file of results; in ``output`` by default
+    #: As in :func:`experiments.sweeps.engine.run_sweep`.
     jobs: int = 1
     backend: str = "loky"
     scheduler: str | None = None
+    #: Run failed cells again; run nothing.
     retry_failed: bool = False
     dry_run: bool = False
-    export: str | None = None
-    slack: float | None = None
+    export: str | None = None  # "csv" or "parquet"
+    slack: float | None = None  # Δ; by the metric where None
 
     @property
     def store_path(self) -> Path:
@@ -314,27 +273,14 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Found:
-    """One sweep that was run.
+    """One sweep that was run."""
 
-    Attributes
-    ----------
-    title, question : str
-        What it is called and what it asks.
-    table : SweepTable
-        What was found.
-    conclusion : Conclusion
-        The same in words.
-    recording : str or None
-        Folder of the recording it is about.
-    slack : float
-        Δ.
-    """
-
+    #: What it is called and what it asks.
     title: str
     question: str
-    table: SweepTable
-    conclusion: Conclusion
-    recording: str | None
+    table: SweepTable  # what was found
+    conclusion: Conclusion  # the same in words
+    recording: str | None  # folder of the recording it is about
     slack: float
 
     @property

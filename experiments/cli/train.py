@@ -31,8 +31,6 @@ from experiments.cli.options import (
     whole,
 )
 
-__all__ = ["train"]
-
 
 def train(
     task: Annotated[

@@ -23,9 +23,9 @@ from experiments.datasets.base import (
 from experiments.datasets.corpora import python_docstrings, stack_exchange, text_folder
 from experiments.datasets.domains import (
     Domain,
-    HashedCells,
+    HashedItems,
+    ListedItems,
     ObservedItems,
-    PublicItems,
     choose_domain,
     read_items,
 )
@@ -51,12 +51,12 @@ __all__ = [
     "ClientTexts",
     "DataError",
     "Domain",
-    "HashedCells",
+    "HashedItems",
     "LazyClients",
+    "ListedItems",
     "MissingDataError",
     "NextWordData",
     "ObservedItems",
-    "PublicItems",
     "PublicList",
     "Vocabulary",
     "choose_domain",

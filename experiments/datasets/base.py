@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+
+from sparse_secagg.counting.domains import Domain
 
 Examples = tuple[NDArray[Any], NDArray[np.int64]]
 Value = TypeVar("Value")
@@ -22,51 +24,12 @@ class MissingDataError(DataError):
     """The data is not on this machine; the message says what to get and where to put it."""
 
 
-class Domain(Protocol):
-    """Columns that items have, and names that columns have.
-
-    Attributes
-    ----------
-    size : int
-        Number of columns.
-    is_public : bool
-        Whether the columns are the same whatever the clients hold.
-    description : str
-        In words.
-    """
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def is_public(self) -> bool: ...
-
-    @property
-    def description(self) -> str: ...
-
-    def columns(self, items: Iterable[str]) -> list[int]:
-        """Return the column of each item; −1 for an item that has none."""
-        ...
-
-    def names(self, columns: Iterable[int], candidates: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the names of columns; ``candidates`` name those that have none of their own."""
-        ...
-
-
 @dataclass(frozen=True)
 class PublicList:
-    """A list of items that does not depend on the clients, read when it is asked for.
+    """A list of items that does not depend on the clients, read when it is asked for."""
 
-    Attributes
-    ----------
-    source : str
-        Where it is from.
-    read : callable
-        Returns the items, each once.
-    """
-
-    source: str
-    read: Callable[[], tuple[str, ...]]
+    source: str  # where it is from
+    read: Callable[[], tuple[str, ...]]  # returns the items, each once
 
 
 @dataclass(frozen=True)

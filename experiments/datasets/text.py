@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -52,31 +52,16 @@ def words(text: str) -> list[str]:
     return [token for token in tokens(text) if token[0].isalpha()]
 
 
-def client_words(
-    texts: Texts, *, vocabulary_size: int | None = None, min_clients: int = 1
-) -> ClientSets:
+def client_words(texts: Texts) -> ClientSets:
     """Return which words each client uses.
 
     Parameters
     ----------
     texts : ClientTexts or mapping of str to list of str
         Texts of each client.
-    vocabulary_size : int, optional
-        Keep so many words, those that most clients use (ties in alphabetical order). Counted
-        without privacy: a private round takes a public domain instead.
-    min_clients : int
-        Keep words that at least so many clients use; counted without privacy, too.
     """
-    if vocabulary_size is not None and vocabulary_size < 1:
-        raise ValueError(f"vocabulary_size={vocabulary_size}: at least one word must be kept.")
-    if min_clients < 1:
-        raise ValueError(f"min_clients={min_clients}: a word is used by one client at least.")
     clients = texts.clients if isinstance(texts, ClientTexts) else texts
     sets = {client: set(words("\n".join(own))) for client, own in clients.items()}
-    if vocabulary_size is not None or min_clients > 1:
-        users = Counter(word for own in sets.values() for word in own)
-        kept = set(_most_common(users, vocabulary_size, min_clients))
-        sets = {client: own & kept for client, own in sets.items()}
     return ClientSets.from_sets(sets)
 
 
@@ -88,7 +73,7 @@ def public_words() -> tuple[str, ...]:
     """
     texts = python_docstrings().clients
     used = Counter(word for own in texts.values() for word in set(words("\n".join(own))))
-    return tuple(_most_common(used, None, 1))
+    return tuple(_most_common(used))
 
 
 def public_word_scores(items: Iterable[str]) -> NDArray[np.float64]:
@@ -108,15 +93,9 @@ def public_word_scores(items: Iterable[str]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words and their numbers: 0 pads, 1..n are the words, then unknown, beginning and end.
+    """Words and their numbers: 0 pads, 1..n are the words, then unknown, beginning and end."""
 
-    Attributes
-    ----------
-    words : tuple of str
-        The words, the most widespread first.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the words, the most widespread first
     pad: int = field(default=0, init=False)
 
     @classmethod
@@ -125,7 +104,7 @@ class Vocabulary:
         users = Counter(
             word for own in clients.values() for word in {w for text in own for w in tokens(text)}
         )
-        return cls(tuple(_most_common(users, size, 1)))
+        return cls(tuple(_most_common(users)[:size]))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], size: int) -> Vocabulary:
@@ -185,15 +164,9 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class NextWordData(ClientData):
-    """Sequences by client: x and y of shape (n, length), y one word ahead of x.
+    """Sequences by client: x and y of shape (n, length), y one word ahead of x."""
 
-    Attributes
-    ----------
-    vocabulary : Vocabulary
-        What the numbers mean; its ``size`` is the model's.
-    """
-
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary  # what the numbers mean; its ``size`` is the model's
 
 
 def next_word(
@@ -240,7 +213,13 @@ def next_word(
     training, held_out = _training_and_test(texts, test_fraction, min_sentences, seed)
     if vocabulary is None:
         vocabulary = Vocabulary.of(training, vocabulary_size)
-    encode = _Encoder(training, vocabulary, sequence_length, max_sentences)
+    encode = partial(
+        _encode,
+        texts=training,
+        vocabulary=vocabulary,
+        length=sequence_length,
+        max_sentences=max_sentences,
+    )
     clients: Mapping[str, Examples]
     if isinstance(training, LazyClients):
         clients = LazyClients(training, encode)
@@ -257,18 +236,15 @@ def next_word(
     return NextWordData(clients, vocabulary.encode(chosen, sequence_length), vocabulary)
 
 
-@dataclass(frozen=True)
-class _Encoder:
-    """Encodes the texts of a client."""
-
-    texts: Mapping[str, list[str]]
-    vocabulary: Vocabulary
-    length: int
-    max_sentences: int | None
-
-    def __call__(self, client: str) -> Examples:
-        sentences = islice(_sentences(self.texts[client]), self.max_sentences)
-        return self.vocabulary.encode(sentences, self.length)
+def _encode(
+    client: str,
+    texts: Mapping[str, list[str]],
+    vocabulary: Vocabulary,
+    length: int,
+    max_sentences: int | None,
+) -> Examples:
+    sentences = islice(_sentences(texts[client]), max_sentences)
+    return vocabulary.encode(sentences, length)
 
 
 def _training_and_test(
@@ -307,6 +283,6 @@ def _sentences(texts: Iterable[str]) -> Iterator[str]:
                 yield sentence
 
 
-def _most_common(users: Counter[str], size: int | None, least: int) -> list[str]:
-    ranked = sorted(users.items(), key=lambda item: (-item[1], item[0]))
-    return [word for word, count in ranked[:size] if count >= least]
+def _most_common(users: Counter[str]) -> list[str]:
+    """Return the words that most use first, ties in alphabetical order."""
+    return sorted(users, key=lambda word: (-users[word], word))

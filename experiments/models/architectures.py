@@ -16,22 +16,13 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Architecture", "emnist_cnn", "multilayer_perceptron", "next_word_lstm"]
-
 
 @dataclass(frozen=True)
 class Architecture:
-    """Layers of a model.
+    """Layers of a model."""
 
-    Attributes
-    ----------
-    name : str
-        For people: what is between input and output.
-    shapes : mapping of str to tuple of int
-        Shape of each layer's parameters, in the order of the flat vector.
-    """
-
-    name: str
+    name: str  # for people: what is between input and output
+    #: Shape of each layer's parameters, in the order of the flat vector.
     shapes: Mapping[str, tuple[int, ...]]
 
     def __post_init__(self) -> None:

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from experiments.models.architectures import Architecture
 
-__all__ = ["Model"]
-
 Examples = tuple[NDArray[Any], NDArray[np.int64]]
 
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from experiments.models.architectures import multilayer_perceptron
 from experiments.models.base import Examples, Model, batches
 
-__all__ = ["MLP"]
-
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]
 
 

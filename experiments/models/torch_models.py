@@ -24,8 +24,6 @@ except ImportError as error:  # said here, once, for whoever asks for such a mod
         "pip install 'sparse-secagg[torch]'."
     ) from error
 
-__all__ = ["NextWordLSTM", "TorchModel", "emnist_cnn_model"]
-
 Tensors = dict[str, "torch.Tensor"]
 Forward = Callable[[Tensors, "torch.Tensor"], "torch.Tensor"]
 

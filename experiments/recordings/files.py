@@ -38,10 +38,9 @@ TEMPORARY = ".recording-"
 class RoundWriter:
     """One round on its way to disk; made by :meth:`Recording.writer`."""
 
-    def __init__(self, folder: Path, number: int, dim: int | None) -> None:
+    def __init__(self, folder: Path, number: int, dim: int | None, file: Any) -> None:
         self.number, self.n, self.d = number, 0, dim
-        self._folder = folder
-        self._file = open_temporary(folder)
+        self._folder, self._file = folder, file
         self._sum = hashlib.sha256()
         self._file.seek(HEADER_SIZE)
 
@@ -84,12 +83,6 @@ class RoundWriter:
         self._file.write(npy_header(self.n, self.d))
         replace_file(self._file, self._folder / entry.file)
         return entry
-
-    def discard(self) -> None:
-        """Close, and remove what was not finished."""
-        self._file.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._file.name)
 
 
 def row_blocks(updates: Any) -> Iterable[Any]:
@@ -177,15 +170,10 @@ def check_sum(path: Path, entry: RoundEntry) -> None:
         )
 
 
-def open_temporary(folder: Path) -> Any:
-    """Return a new file with a name that says it is not finished."""
-    return open_private(folder / f"{TEMPORARY}{secrets.token_hex(8)}", "x+b")
-
-
 @contextlib.contextmanager
 def temporary(folder: Path) -> Iterator[Any]:
-    """Open such a file, which is gone afterwards unless it was renamed."""
-    file = open_temporary(folder)
+    """Open a new file, which is gone afterwards unless it was renamed."""
+    file = open_private(folder / f"{TEMPORARY}{secrets.token_hex(8)}", "x+b")
     try:
         yield file
     finally:

@@ -58,31 +58,15 @@ def is_round_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class RoundEntry:
-    """What the manifest says of one round.
-
-    Attributes
-    ----------
-    number : int
-        The round's number.
-    n, d : int
-        Clients, and length of a vector.
-    sha256 : str
-        Of the array's bytes: the file without its header.
-    clip_norm : float or None
-        The clip of this round, where it differs from round to round.
-    dtype : str
-        "float32"; "float16" in packed files only.
-    scale : float
-        Packed files only: the stored numbers times this, a power of two, are the updates.
-    """
+    """What the manifest says of one round: n clients, vectors of length d."""
 
     number: int
     n: int
     d: int
-    sha256: str
-    clip_norm: float | None = None
-    dtype: str = "float32"
-    scale: float = 1.0
+    sha256: str  # of the array's bytes: the file without its header
+    clip_norm: float | None = None  # of this round, where it differs from round to round
+    dtype: str = "float32"  # "float16" in packed files only
+    scale: float = 1.0  # packed files only: stored numbers times this power of two are the updates
 
     @property
     def file(self) -> str:
@@ -96,74 +80,29 @@ class RoundEntry:
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as the manifest holds it."""
-        document: dict[str, Any] = {
-            "round": self.number,
-            "file": self.file,
-            "n": self.n,
-            "d": self.d,
-            "dtype": self.dtype,
-            "sha256": self.sha256,
-        }
-        if self.clip_norm is not None:
-            document["clip_norm"] = self.clip_norm
-        if self.scale != 1.0:
-            document["scale"] = self.scale
-        return document
+        own = {name: getattr(self, name) for name in ("n", "d", "dtype", "sha256")}
+        clip = {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
+        return {"round": self.number, "file": self.file, **own, **clip}
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a recording is of.
-
-    Attributes
-    ----------
-    task, model : str or None
-        What was trained.
-    shapes : dict of str to tuple of int
-        Layers by name, in the order of the flat vector; empty where not known.
-    clip_norm : float or None
-        ℓ₂ clip that a round applies to these updates; they are recorded as they were before it.
-    seeds : dict of str to int
-        Seeds of the run that made them.
-    versions : dict of str to str
-        Packages that wrote the recording.
-    notes : dict
-        Anything else that JSON can hold.
-    """
+    """What a recording is of; see :meth:`Recording.create`."""
 
     task: str | None = None
     model: str | None = None
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     clip_norm: float | None = None
     seeds: dict[str, int] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=versions)  # packages that wrote it
     notes: dict[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def make(
-        cls,
-        task: str | None = None,
-        model: str | None = None,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-        clip_norm: float | None = None,
-        seeds: Mapping[str, int] | None = None,
-        notes: Mapping[str, Any] | None = None,
-    ) -> Metadata:
-        """Add the versions of today, and refuse what could not be read again."""
-        metadata = cls(
-            task=task,
-            model=model,
-            shapes={str(name): tuple(map(int, shape)) for name, shape in (shapes or {}).items()},
-            clip_norm=check_clip_norm(clip_norm),
-            seeds={str(name): int(seed) for name, seed in (seeds or {}).items()},
-            versions=versions(),
-            notes=dict(notes or {}),
-        )
+    def checked(self) -> Metadata:
+        """Return the description as it will be read; refuse what could not be."""
         try:
-            parse_manifest(Manifest(metadata).to_json().encode(), MANIFEST)
+            return parse_manifest(Manifest(self).to_json().encode(), MANIFEST).metadata
         except (RecordingError, TypeError, ValueError) as error:
             raise ValueError(f"the description of the recording is refused: {error}") from None
-        return metadata
 
     @property
     def dim(self) -> int | None:
@@ -196,20 +135,10 @@ class Manifest:
         return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-# --- reading what anybody may have written -------------------------------------------------
+def parse_manifest(text: bytes, where: str, packed: bool = False) -> Manifest:
+    """Check every field of a manifest, found at ``where``, and return it.
 
-
-def parse_manifest(text: bytes, where: str, *, packed: bool = False) -> Manifest:
-    """Check every field of a manifest and return it.
-
-    Parameters
-    ----------
-    text : bytes
-        What was found.
-    where : str
-        Name of the file, for messages.
-    packed : bool
-        Whether half precision is allowed, as it is inside a packed file.
+    Half precision is allowed inside a packed file alone.
     """
     if len(text) > MAX_MANIFEST_BYTES:
         raise RecordingError(
@@ -324,7 +253,7 @@ class _Checker:
     def optional_positive(self, document: Mapping[str, Any], key: str) -> float | None:
         value = document.get(key)
         self.that(
-            value is None or is_positive(value), f"{key}={value!r} is not a finite number > 0"
+            value is None or _is_positive(value), f"{key}={value!r} is not a finite number > 0"
         )
         return None if value is None else float(value)
 
@@ -337,20 +266,10 @@ class _Checker:
         return dict(value)
 
 
-def check_clip_norm(clip_norm: float | None) -> float | None:
-    """Return the clip as a float, or None; raise ValueError if it is neither."""
-    if clip_norm is None:
-        return None
-    if not is_positive(float(clip_norm)):
-        raise ValueError(f"clip_norm={clip_norm!r} must be a finite number > 0.")
-    return float(clip_norm)
-
-
-def is_positive(value: Any) -> bool:
+def _is_positive(value: Any) -> bool:
     """Return whether ``value`` is a finite real number above zero that a float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return 0 < value <= sys.float_info.max
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value <= sys.float_info.max
 
 
 def _is_count(value: Any) -> bool:

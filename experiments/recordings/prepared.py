@@ -1,7 +1,7 @@
 """A recorded round prepared for evaluation: its clip, its truth and the seed of its noise.
 
-The truth is the mean of the clipped clients: that
-is what a round estimates. Rounds are read in blocks, so that one larger than memory will do.
+The truth is the mean of the clipped clients: that is what a round estimates. Rounds are read in
+blocks, so that one larger than memory will do.
 """
 
 from __future__ import annotations
@@ -13,14 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-__all__ = [
-    "RoundData",
-    "choose_clip",
-    "draw_seed",
-    "prepare_round",
-    "row_norms",
-]
-
 _BLOCK_BYTES = 2**25
 
 #: A round with at most this share of nonzeros, and so many of them, is kept as a sparse matrix.
@@ -30,85 +22,43 @@ _MOST_NONZEROS = 2**26
 
 @dataclass(frozen=True)
 class RoundData:
-    """A round, ready for evaluation.
+    """A round, ready for evaluation."""
 
-    Attributes
-    ----------
-    number : int
-        Its number in the recording.
-    X : memory map or csr_array of shape (n, d)
-        The updates as recorded.
-    truth : ndarray of shape (d,)
-        Mean of the clipped updates: what decoders estimate.
-    clip_norm : float
-        The clip.
-    clip_source : str
-        Where it is from.
-    n_clipped, n_nonfinite : int
-        Updates above the clip, and updates with NaN or Inf, which count as zero.
-    """
-
-    number: int
-    X: Any
-    truth: NDArray[np.float64]
+    X: Any  # the updates as recorded, a memory map or csr_array of shape (n, d)
+    truth: NDArray[np.float64]  # mean of the clipped updates: what decoders estimate
     clip_norm: float
-    clip_source: str
     n_clipped: int
-    n_nonfinite: int
+    n_nonfinite: int  # updates with NaN or Inf, which count as zero
 
 
-def prepare_round(
-    number: int, X: NDArray[np.float32], recorded: float | None, given: float | None
-) -> RoundData:
-    """Read a round once or twice: its norms, then the mean of its clipped clients.
-
-    Parameters
-    ----------
-    number : int
-        Of the round.
-    X : array of shape (n, d)
-        As recorded.
-    recorded, given : float or None
-        The recorded clip, and one that overrides it; see :func:`choose_clip`.
-    """
+def prepare_round(number: int, X: NDArray[np.float32], clip_norm: float) -> RoundData:
+    """Read a round (n, d) twice: its norms, then the mean of its clipped clients."""
     norms, data = row_norms(X), _read(X)
-    clip, source = choose_clip(number, norms, recorded, given)
     with np.errstate(divide="ignore"):
-        factors = np.where(np.isfinite(norms), np.minimum(1.0, clip / norms), 0.0)
+        factors = np.where(np.isfinite(norms), np.minimum(1.0, clip_norm / norms), 0.0)
     truth = _weighted_sum(data, factors) / len(norms)
     if not truth.any():
         raise ValueError(f"round {number}: the mean of the updates is zero; nothing to measure.")
     return RoundData(
-        number=number,
         X=data,
         truth=truth,
-        clip_norm=clip,
-        clip_source=source,
+        clip_norm=clip_norm,
         # unit vectors rounded to 32 bits are not above a clip of 1; NaN compares as False
-        n_clipped=int(np.count_nonzero(norms > (1 + 1e-6) * clip)),
+        n_clipped=int(np.count_nonzero(norms > (1 + 1e-6) * clip_norm)),
         n_nonfinite=int(np.count_nonzero(np.isnan(norms))),
     )
 
 
-def choose_clip(
-    number: int, norms: NDArray[np.float64], recorded: float | None, given: float | None
-) -> tuple[float, str]:
-    """Return the clip of a round and where it is from.
-
-    The one that is given, else the one recorded with the round or with the recording, else the
-    median norm of those who sent a finite vector other than zero.
-    """
-    if given is not None:
-        return given, "given"
-    if recorded is not None:
-        return recorded, "recorded"
+def median_norm(number: int, X: NDArray[np.float32]) -> float:
+    """Return the median norm of those who sent a finite vector other than zero."""
+    norms = row_norms(X)
     sent = norms[norms > 0]  # neither zeros nor NaN
     if not len(sent):
         raise ValueError(
             f"round {number}: no update is a finite vector other than zero, so there is no median "
             "norm to clip at; give clip_norm."
         )
-    return float(np.median(sent)), "the median norm"
+    return float(np.median(sent))
 
 
 def row_norms(X: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from experiments.recordings.recording import Recording, RoundWriter
 
-__all__ = ["Recorder", "as_arrays", "flatten", "layer_shapes"]
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Recorder:
@@ -38,8 +37,6 @@ class Recorder:
     ----------
     path : path
         Folder of the recording: a new one, or one of the same layers to go on with.
-    shapes : mapping of str to tuple of int, optional
-        Layers by name; by default those of the first weights.
     **description
         ``task``, ``model``, ``clip_norm``, ``seeds`` and ``notes`` of :meth:`Recording.create`.
 
@@ -56,82 +53,42 @@ class Recorder:
     ((4, 9), {'weight': (2, 3), 'bias': (3,)})
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-        **description: Any,
-    ) -> None:
-        self._path, self._shapes, self._description = path, shapes, description
-        self._recording: Recording | None = None
+    recording: Recording
+
+    def __init__(self, path: str | os.PathLike[str], **description: Any) -> None:
+        self._path, self._description = path, description
         self._round = contextlib.ExitStack()
-        self._writer: RoundWriter | None = None
-        self._before: NDArray[np.float64] | None = None
-
-    @property
-    def recording(self) -> Recording:
-        """The recording, once the layers are known."""
-        if self._recording is None:
-            raise RuntimeError("nothing is recorded yet; call start(number, weights) first.")
-        return self._recording
-
-    def __call__(self, number: int, updates: Any, *, clip_norm: float | None = None) -> None:
-        """Record a round whose updates (n, d) are at hand; see :meth:`Recording.append`."""
-        self._finish()
-        if self._recording is None:
-            self._open(self._shapes)
-        self.recording.append(number, updates, clip_norm=clip_norm)
+        self._open: tuple[RoundWriter, NDArray[np.float64]] | None = None
 
     def start(self, number: int, weights: Any, *, clip_norm: float | None = None) -> None:
         """Begin a round: ``weights`` are what its clients start from. They are copied."""
-        self._finish()
-        arrays = as_arrays(weights)
-        if self._recording is None:
-            self._open(self._shapes or layer_shapes(arrays))
-        before = flatten(arrays, self.recording.shapes)
-        self._writer = self._round.enter_context(self.recording.writer(number, clip_norm=clip_norm))
-        self._before = before
+        self._open = None
+        self._round.close()
+        arrays = _as_arrays(weights)
+        if not hasattr(self, "recording"):
+            self.recording = Recording.create(
+                self._path, shapes=_shapes(arrays), exist_ok=True, **self._description
+            )
+        before = _flatten(arrays, self.recording.shapes)
+        writer = self._round.enter_context(self.recording.writer(number, clip_norm=clip_norm))
+        self._open = writer, before
 
     def client(self, weights: Any) -> None:
         """Add a client that ended with ``weights``."""
-        self.update(flatten(as_arrays(weights), self.recording.shapes) - self._start)
-
-    def update(self, update: Any) -> None:
-        """Add a client by what it adds to the weights, in any of the forms of weights."""
-        if self._writer is None:
+        if self._open is None:
             raise RuntimeError("no round is open; call start(number, weights) first.")
-        self._writer.write(flatten(as_arrays(update), self.recording.shapes))
-
-    @property
-    def _start(self) -> NDArray[np.float64]:
-        if self._before is None:
-            raise RuntimeError("no round is open; call start(number, weights) first.")
-        return self._before
-
-    def _open(self, shapes: Mapping[str, tuple[int, ...]] | None) -> None:
-        self._recording = Recording.create(
-            self._path, shapes=shapes, exist_ok=True, **self._description
-        )
-
-    def _finish(self) -> None:
-        self._writer = self._before = None
-        self._round.close()
+        writer, before = self._open
+        writer.write(_flatten(_as_arrays(weights), self.recording.shapes) - before)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._writer = self._before = None
-        self._round.__exit__(kind, error, trace)
+    def __exit__(self, *exception: Any) -> None:
+        self._open = None
+        self._round.__exit__(*exception)
 
 
-def as_arrays(weights: Any) -> dict[str, NDArray[Any]]:
+def _as_arrays(weights: Any) -> dict[str, NDArray[Any]]:
     """Return weights in any form as arrays by name, without those that are not floating point.
 
     Arrays without names are called ``layer_0``, ``layer_1``, …
@@ -144,43 +101,33 @@ def as_arrays(weights: Any) -> dict[str, NDArray[Any]]:
                 f"none of {', '.join(list(named)[:5])} holds floating-point numbers; pass weights."
             )
         return arrays
-    if isinstance(weights, Sequence) and not isinstance(weights, str):
-        return {f"layer_{k}": _as_array(value) for k, value in enumerate(weights)}
-    return {"layer_0": _as_array(weights)}
+    several = isinstance(weights, Sequence) and not isinstance(weights, str)
+    parts = weights if several else [weights]
+    return {f"layer_{k}": _as_array(value) for k, value in enumerate(parts)}
 
 
 def _as_array(value: Any) -> NDArray[Any]:
     if hasattr(value, "detach"):  # a tensor of PyTorch, which need not be installed here
         value = value.detach().cpu()
-        value = value.double() if value.is_floating_point() else value
-        value = value.numpy()
+        value = (value.double() if value.is_floating_point() else value).numpy()
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"weights hold {array.dtype}; pass arrays or tensors of real numbers.")
     return array
 
 
-def layer_shapes(arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+def _shapes(arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
     """Return names and shapes; a number counts as a vector of one entry."""
     return {name: array.shape or (1,) for name, array in arrays.items()}
 
 
-def flatten(
-    arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
-) -> NDArray[np.float64]:
-    """Return one vector of arrays that must have the given names and shapes, in that order.
-
-    One array of the right length needs no name.
-    """
-    dim = sum(int(np.prod(shape)) for shape in shapes.values())
-    if len(arrays) == 1 and (not shapes or next(iter(arrays.values())).shape == (dim,)):
-        return next(iter(arrays.values())).astype(np.float64).ravel()
-    found = layer_shapes(arrays)
-    if found != dict(shapes):
-        differing = [name for name in {**shapes, **found} if shapes.get(name) != found.get(name)]
-        name = differing[0]
-        raise ValueError(
-            f"layer {name!r} has shape {found.get(name, 'missing')} in these weights and "
-            f"{shapes.get(name, 'missing')} in the recording."
-        )
+def _flatten(arrays: Mapping[str, NDArray[Any]], shapes: Shapes) -> NDArray[np.float64]:
+    """Return one vector of arrays that must have the given names and shapes, in that order."""
+    found = _shapes(arrays)
+    for name in {**shapes, **found}:
+        if found.get(name) != shapes.get(name):
+            raise ValueError(
+                f"layer {name!r} has shape {found.get(name, 'missing')} in these weights and "
+                f"{shapes.get(name, 'missing')} in the recording."
+            )
     return np.concatenate([arrays[name].astype(np.float64).ravel() for name in shapes])

@@ -8,6 +8,7 @@ last, in the same way. A run that is killed loses at most the round it was writi
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,6 @@ from experiments.recordings.format import (
     Metadata,
     RecordingError,
     RoundEntry,
-    check_clip_norm,
     is_round_file,
 )
 from experiments.recordings.pack import pack, unpack
@@ -79,26 +79,21 @@ class Recording:
         self._verify = verify
         self._verified: set[int] = set()
 
-    # -- opening and creating -------------------------------------------------------------------
-
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Recording:
         """Open a recording; where nothing is yet, an empty one that the first append creates.
 
-        The size and header of every file are checked here, which costs microseconds a round.
-
         Parameters
         ----------
         path : path
-            A folder.
+            A folder. The size and header of every file in it are checked.
         verify : bool, default=True
-            Compute a round's checksum when it is first read. It costs one pass over the file, well
-            below that of sketching it; switch it off for a file larger than memory that is known to
-            be good, such as one verified by another process.
+            Compute a round's checksum when it is first read: one pass over the file. Switch it off
+            for a large file that is known to be good.
         """
         path = Path(path)
         if not path.exists():
-            return cls(path, Manifest(Metadata.make()), verify)
+            return cls(path, Manifest(Metadata()), verify)
         if not path.is_dir():
             raise RecordingError(
                 f"{path} is a file, and a recording is a folder; "
@@ -111,7 +106,7 @@ class Recording:
                     f"{path} holds other files ({min(foreign)!r}, …) but no {MANIFEST}: it is not "
                     "a recording. Choose an empty or a new folder."
                 )
-            return cls(path, Manifest(Metadata.make()), verify)
+            return cls(path, Manifest(Metadata()), verify)
         manifest = read_manifest(path)
         for entry in manifest.rounds:
             open_checked(path / entry.file, entry).close()
@@ -149,7 +144,14 @@ class Recording:
         exist_ok : bool, default=False
             Go on with a recording that is there, if it is of the same layers and task.
         """
-        metadata = Metadata.make(task, model, shapes, clip_norm, seeds, notes)
+        metadata = Metadata(
+            task=task,
+            model=model,
+            shapes={str(name): tuple(map(int, shape)) for name, shape in (shapes or {}).items()},
+            clip_norm=None if clip_norm is None else float(clip_norm),
+            seeds={str(name): int(seed) for name, seed in (seeds or {}).items()},
+            notes=dict(notes or {}),
+        ).checked()
         path = Path(path)
         if (path / MANIFEST).exists():
             if exist_ok:
@@ -158,10 +160,8 @@ class Recording:
                 f"{path} already holds a recording; open it with Recording.open to append, "
                 "or choose another folder."
             )
-        recording = cls.open(path)
-        recording._manifest = Manifest(metadata)
-        recording._initialise()
-        return recording
+        cls.open(path)  # refuses a folder that holds other files
+        return cls._begin(path, metadata)
 
     @classmethod
     def _continued(cls, path: Path, metadata: Metadata) -> Recording:
@@ -171,12 +171,9 @@ class Recording:
             mine, theirs = getattr(metadata, name), getattr(found, name)
             if mine != theirs:
                 raise ValueError(
-                    f"{path} holds a recording of {name}={theirs!r}, not of {name}={mine!r}; "
-                    "choose another folder."
+                    f"{path} is of {name}={theirs!r}, not of {name}={mine!r}; record elsewhere."
                 )
         return recording
-
-    # -- reading --------------------------------------------------------------------------------
 
     @property
     def metadata(self) -> Metadata:
@@ -230,18 +227,16 @@ class Recording:
         try:
             return self._manifest.rounds[k]
         except IndexError:
+            numbered = f", numbered {self.rounds[0]} to {self.rounds[-1]}" if len(self) else ""
             raise IndexError(
-                f"rec[{k}]: {self.path} holds {len(self)} rounds"
-                + (f", numbered {_briefly(self.rounds)}" if len(self) else "")
-                + "; rec[k] is the k-th of them, from 0."
+                f"rec[{k}]: {self.path} holds {len(self)} rounds{numbered}; rec[k] is the k-th of "
+                "them, from 0."
             ) from None
 
     def __repr__(self) -> str:
         sizes = f", {self.entries[-1].n:,} x {self.entries[-1].d:,} the last" if len(self) else ""
         task = f"{self.metadata.task}: " if self.metadata.task else ""
         return f"<Recording {str(self.path)!r}, {task}{len(self)} rounds{sizes}>"
-
-    # -- as one array ---------------------------------------------------------------------------
 
     def _only_round(self) -> np.memmap[Any, np.dtype[np.float32]]:
         if len(self) != 1:
@@ -269,8 +264,6 @@ class Recording:
     def ndim(self) -> int:
         """2, of the only round."""
         return self._only_round().ndim
-
-    # -- writing --------------------------------------------------------------------------------
 
     def append(self, round: int, updates: Any, *, clip_norm: float | None = None) -> None:
         """Write one round and flush it to disk.
@@ -304,17 +297,16 @@ class Recording:
             else:  # from now on the folder is a recording, and files in it are ours
                 self._commit(self._manifest)
             number = self._check_number(round)
-            clip_norm = check_clip_norm(clip_norm)
+            if clip_norm is not None and not (clip_norm > 0 and math.isfinite(clip_norm)):
+                raise ValueError(f"clip_norm={clip_norm!r} must be a finite number > 0.")
             self._check_updates(updates)
             self._clean()
-            writer = RoundWriter(self.path, number, self._dim)
-            try:
+            with temporary(self.path) as file:
+                writer = RoundWriter(self.path, number, self._dim, file)
                 yield writer
                 entry = replace(writer.finish(), clip_norm=clip_norm)
-                self._commit(replace(self._manifest, rounds=(*self._manifest.rounds, entry)))
-                self._verified.add(number)
-            finally:
-                writer.discard()
+            self._commit(replace(self._manifest, rounds=(*self._manifest.rounds, entry)))
+            self._verified.add(number)
 
     @property
     def _dim(self) -> int | None:
@@ -346,12 +338,7 @@ class Recording:
             raise ValueError(
                 f"updates has shape {tuple(shape)}; pass (n, d), one row a client, n and d >= 1."
             )
-        n, d = shape
-        if self._dim is not None and d != self._dim:
-            raise ValueError(
-                f"updates has vectors of length {d}, but {self.path} is of length {self._dim}."
-            )
-        need, free = HEADER_SIZE + 4 * n * d, shutil.disk_usage(self.path).free
+        need, free = HEADER_SIZE + 4 * shape[0] * shape[1], shutil.disk_usage(self.path).free
         if need > free:
             raise OSError(
                 f"the round needs {need:,} bytes and {self.path} has {free:,} left; "
@@ -376,13 +363,10 @@ class Recording:
 
     @classmethod
     def _begin(cls, folder: Path, metadata: Metadata) -> Recording:
-        recording = cls(folder, Manifest(metadata), verify=False)
-        recording._initialise()
+        recording = cls(folder, Manifest(metadata), verify=True)
+        with recording._locked():
+            recording._commit(recording._manifest)
         return recording
-
-    def _initialise(self) -> None:
-        with self._locked():
-            self._commit(self._manifest)
 
     def _clean(self) -> None:
         """Remove what killed runs left: temporary files, and files of rounds never committed."""
@@ -399,20 +383,10 @@ class Recording:
             replace_file(file, self.path / MANIFEST)
         self._manifest = manifest
 
-    # -- one file for sharing -------------------------------------------------------------------
-
-    def pack(self, path: str | os.PathLike[str], *, dtype: str = "float32") -> Path:
-        """Write the recording as one compressed file, ``.zip``.
-
-        Parameters
-        ----------
-        path : path
-            The file; one that exists is refused.
-        dtype : {"float32", "float16"}
-            "float16" halves the size again and rounds each number to 11 significant bits, after
-            scaling each round by a power of two so that its largest number is in range.
-        """
-        return pack(self, self._manifest, Path(path), dtype)
+    def pack(self, path: str | os.PathLike[str]) -> Path:
+        """Write the recording as one compressed file, ``.zip``; one that exists is refused."""
+        self.verify()
+        return pack(self.path, self._manifest, Path(path))
 
     @classmethod
     def unpack(
@@ -436,8 +410,3 @@ class Recording:
         """
         unpack(Path(file), Path(folder), max_bytes, cls._begin)
         return cls.open(folder)
-
-
-def _briefly(numbers: list[int]) -> str:
-    text = [str(number) for number in numbers]
-    return ", ".join(text if len(text) <= 6 else [*text[:3], "…", text[-1]])

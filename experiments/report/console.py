@@ -25,8 +25,6 @@ from experiments.results.table import SweepTable
 from experiments.sweeps.claims import Verdict
 from experiments.sweeps.store import Result
 
-__all__ = ["SweepProgress", "bar", "duration", "show_verdicts", "winners_text"]
-
 #: Rows of the live table.
 _BEST_ROWS = 8
 

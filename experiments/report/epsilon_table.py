@@ -18,38 +18,21 @@ from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian
 from sparse_secagg.parameters import default
 from sparse_secagg.privacy import Sampling
 
-__all__ = ["PRESETS", "EpsilonRow", "Setting", "epsilon_table", "show"]
-
 #: So fine a grid that rounding does not show: the table is about z, not about bits.
 _N_BITS = 40
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What ε depends on beside z.
+    """What ε depends on beside z."""
 
-    Attributes
-    ----------
-    clients, population : int
-        Clients in a round, and clients altogether, from whom each cohort is drawn.
-    rounds : int
-        Rounds.
-    delta : float
-        δ.
-    colluders : int
-        Clients of a cohort that may tell the server their noise.
-    adjacency : {"zero_out", "replace_one"}
-        What neighbouring data sets are.
-    noise_multipliers : tuple of float
-        The z of the table.
-    """
-
+    #: Clients in a round, and clients altogether, from whom each cohort is drawn.
     clients: int
     population: int
     rounds: int = default("rounds")
     delta: float = default("delta")
-    colluders: int = default("colluders")
-    adjacency: str = default("adjacency")
+    colluders: int = default("colluders")  # clients of a cohort that may tell their noise
+    adjacency: str = default("adjacency")  # what neighbouring data sets are
     noise_multipliers: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 1.0, 2.0, 4.0)
 
 
@@ -62,24 +45,16 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class EpsilonRow:
-    """ε of all rounds at one noise multiplier.
+    """ε of all rounds at one noise multiplier."""
 
-    Attributes
-    ----------
-    noise_multiplier : float
-        z of the whole cohort's noise.
-    server, colluders, release : float
-        Distributed noise: against the server, against it with the colluders, and to anyone who
-        sees only the results while the cohorts, of fixed size, stay secret.
-    trusted_server : float
-        Central noise on Poisson cohorts: to anyone who sees only the results of a trusted server,
-        and not how many clients took part.
-    """
-
-    noise_multiplier: float
+    noise_multiplier: float  # z of the whole cohort's noise
+    #: Distributed noise: against the server, against it with the colluders, and to anyone who sees
+    #: only the results while the cohorts, of fixed size, stay secret.
     server: float
     colluders: float
     release: float
+    #: Central noise on Poisson cohorts: to anyone who sees only the results of a trusted server,
+    #: and not how many clients took part.
     trusted_server: float
 
 

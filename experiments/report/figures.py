@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["caption", "donoho_tanner", "draw_paper", "draw_phase", "draw_sweep"]
-
 LABELS = {
     "relative_error": "‖μ̂ − μ‖² / ‖μ‖²",
     "accuracy": "test accuracy",

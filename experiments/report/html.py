@@ -18,8 +18,6 @@ from experiments.private_files import make_folder, write_text
 from experiments.report.tables import TextTable, value_text
 from experiments.sweeps.claims import Verdict
 
-__all__ = ["Picture", "Section", "render", "version_tables", "write_report"]
-
 #: Rows beyond which a table starts folded; the browser unfolds it without a script.
 LONG_TABLE = 60
 SIMULATED = (
@@ -45,26 +43,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """One part of a report.
+    """One part of a report."""
 
-    Attributes
-    ----------
-    title, question : str
-        What it is called and what it asks.
-    lines : sequence of str
-        What was found, in words.
-    pictures, tables : sequences
-        What was found, drawn and in numbers.
-    failures : sequence of str
-        Cells that failed, and why.
-    """
-
+    #: What it is called and what it asks.
     title: str
     question: str = ""
-    lines: Sequence[str] = ()
+    lines: Sequence[str] = ()  # what was found, in words
+    #: What was found, drawn and in numbers.
     pictures: Sequence[Picture] = ()
     tables: Sequence[TextTable] = ()
-    failures: Sequence[str] = ()
+    failures: Sequence[str] = ()  # cells that failed, and why
 
 
 @cache

@@ -13,8 +13,6 @@ from sparse_secagg.planner import Plan, TradeOff, trade_offs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["check_picture", "draw_plan"]
-
 _SUFFIXES = (".png", ".svg", ".pdf")
 #: A colour for each encoder, a line for each decoder.
 _COLOURS = {

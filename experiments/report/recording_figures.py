@@ -22,8 +22,6 @@ from experiments.sweeps.recorded import prepared_round, recorded_round
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["RoundSummary", "draw_energy", "draw_layers", "rounds_table", "summarise_rounds"]
-
 
 @dataclass(frozen=True)
 class RoundSummary:

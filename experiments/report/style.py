@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "FORMATS",
-    "PALETTE",
-    "apart",
-    "decoder_style",
-    "finish",
-    "new_figure",
-    "readable_on",
-    "save",
-    "save_picture",
-    "shades",
-]
-
 FORMATS = ("png", "svg", "pdf")
 
 #: Okabe and Ito's colours, told apart by colour-blind readers too; grey for their yellow, which

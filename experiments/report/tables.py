@@ -21,32 +21,16 @@ from experiments.results.summary import Summary
 from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES
 
-__all__ = ["TextTable", "print_table", "sweep_tables", "value_text", "write_tables"]
-
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts.
+    """A table of texts."""
 
-    Attributes
-    ----------
-    title : str
-        What it shows.
-    heads : tuple of str
-        Headings of the columns.
-    rows : tuple of tuples of str
-        What stands below them.
-    left : int
-        Columns, the first ones, that are names and not numbers.
-    bold : frozenset of (int, int)
-        Cells, by row and column, that stand out.
-    """
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: int = 1
-    bold: frozenset[tuple[int, int]] = frozenset()
+    title: str  # what it shows
+    heads: tuple[str, ...]  # headings of the columns
+    rows: tuple[tuple[str, ...], ...]  # what stands below them
+    left: int = 1  # columns, the first ones, that are names and not numbers
+    bold: frozenset[tuple[int, int]] = frozenset()  # cells, by row and column, that stand out
 
     def to_rich(self, *, narrow: bool = False) -> Table:
         """Return the table for a terminal."""

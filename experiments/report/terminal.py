@@ -6,8 +6,6 @@ from typing import Any
 
 from rich.text import Text
 
-__all__ = ["literal"]
-
 
 def literal(value: Any, style: str = "") -> Text:
     r"""Return a text that the terminal shows sign by sign.

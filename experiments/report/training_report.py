@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from experiments.datasets.domains import is_public
 from experiments.private_files import make_folder, write_text
 from experiments.report.html import Picture, Section, version_tables, write_report
 from experiments.report.style import PALETTE, decoder_style, finish, new_figure, save
@@ -29,16 +30,6 @@ from sparse_secagg.privacy import describe_observer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = [
-    "ACCURACY_ON",
-    "EVALUATION",
-    "as_document",
-    "not_private_because",
-    "progress_text",
-    "show",
-    "write",
-]
 
 #: Heading of whatever nothing was charged for.
 EVALUATION = "Not private, for evaluation"
@@ -73,7 +64,7 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
             "domain": {
                 "description": result.domain.description,
                 "size": result.domain.size,
-                "public": result.domain.is_public,
+                "public": is_public(result.domain),
             },
             "columns": list(result.columns),
             "top": list(result.top),
@@ -89,7 +80,7 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
 def not_private_because(result: TrainingResult) -> list[str]:
     """Return what keeps the reported ε from being a guarantee; nothing where it is one."""
     reasons = []
-    if isinstance(result, HeavyHittersResult) and not result.domain.is_public:
+    if isinstance(result, HeavyHittersResult) and not is_public(result.domain):
         reasons.append(
             f"the domain is {result.domain.description}: that an item has a column tells that "
             "somebody holds it; give a public list or a number of hash cells (--domain)"

@@ -17,46 +17,25 @@ SHARES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True)
 class LayerEnergy:
-    """One layer of the mean update.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    shape : tuple of int
-        Its shape.
-    share : float
-        Its share of the energy ‖μ‖².
-    ranks : dict of float to int, or None
-        Rank that holds 50, 90 and 99 % of its energy; None for vectors and for very large layers.
-    singular_values : list of float
-        The leading ones, for pictures.
-    """
+    """One layer of the mean update."""
 
     name: str
     shape: tuple[int, ...]
-    share: float
+    share: float  # its share of the energy ‖μ‖²
+    #: Rank that holds 50, 90 and 99 % of its energy; None for vectors and for very large layers.
     ranks: dict[float, int] | None
-    singular_values: list[float]
+    singular_values: list[float]  # the leading ones, for pictures
 
 
 @dataclass(frozen=True)
 class Compressibility:
-    """How much of the energy of the mean few numbers hold.
+    """How much of the energy of the mean few numbers hold."""
 
-    Attributes
-    ----------
-    coordinates : dict of float to int
-        Coordinates that hold 50, 90 and 99 % of the energy, the largest first.
-    curve : list of (int, float)
-        Number of coordinates against share of the energy, for pictures.
-    layers : list of LayerEnergy
-        The same by layer, with ranks.
-    """
-
+    #: Coordinates that hold 50, 90 and 99 % of the energy, the largest first.
     coordinates: dict[float, int]
+    #: Number of coordinates against share of the energy, for pictures.
     curve: list[tuple[int, float]]
-    layers: list[LayerEnergy]
+    layers: list[LayerEnergy]  # the same by layer, with ranks
 
 
 def compressibility(

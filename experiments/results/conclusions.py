@@ -11,19 +11,6 @@ from experiments.results.statistics import Gap, Samples, compare, find_winner, m
 from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES
 
-__all__ = [
-    "CONCLUSIONS",
-    "SLACK",
-    "Allowed",
-    "Conclusion",
-    "cheapest_messages",
-    "conclude",
-    "is_within",
-    "largest_within_slack",
-    "samples_by",
-    "slack_gap",
-]
-
 #: Decoders that make no use of sparsity or of any other structure.
 PLAIN = ("linear", "median", "ridge")
 #: Errors may double; accuracies may fall by one point.
@@ -32,18 +19,10 @@ SLACK = {"relative_error": 1.0, "accuracy": 0.01}
 
 @dataclass(frozen=True)
 class Conclusion:
-    """Sentences about a sweep, and the settings to mark in its picture.
+    """Sentences about a sweep, and the settings to mark in its picture."""
 
-    Attributes
-    ----------
-    lines : tuple of str
-        One statement each.
-    marked : tuple of dict
-        Settings, by the names of the axes.
-    """
-
-    lines: tuple[str, ...]
-    marked: tuple[dict[str, Any], ...] = field(default=())
+    lines: tuple[str, ...]  # one statement each
+    marked: tuple[dict[str, Any], ...] = field(default=())  # settings, by the names of the axes
 
 
 def conclude(table: SweepTable, preset: str | None, slack: float | None = None) -> Conclusion:

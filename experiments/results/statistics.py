@@ -23,8 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-__all__ = ["LEVEL", "Gap", "Interval", "Samples", "Winner", "compare", "find_winner", "mean_of"]
-
 LEVEL = 0.95
 #: Ratios of errors below this are no reason to prefer a decoder, however certain they are.
 RELEVANT = 1.01
@@ -37,18 +35,9 @@ Samples = Mapping[tuple[Any, int], float]
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and its 95 % interval; infinite, or (0, ∞), from a single draw.
+    """A mean and its 95 % interval; infinite, or (0, ∞), from a single draw."""
 
-    Attributes
-    ----------
-    mean, low, high : float
-        Geometric for errors, arithmetic for accuracies.
-    n : int
-        Draws.
-    geometric : bool
-        Which mean.
-    """
-
+    #: Geometric for errors, arithmetic for accuracies.
     mean: float
     low: float
     high: float
@@ -76,23 +65,14 @@ def _two(factor: float) -> str:
 
 @dataclass(frozen=True)
 class Gap:
-    """How two differ on the same draws: a ratio of errors, or a difference of accuracies.
+    """How two differ on the same draws: a ratio of errors, or a difference of accuracies."""
 
-    Attributes
-    ----------
-    value, low, high : float
-        Estimate and interval.
-    n : int
-        Draws.
-    is_ratio : bool
-        Which of the two; equal is 1 or 0.
-    """
-
+    #: Estimate and interval.
     value: float
     low: float
     high: float
     n: int
-    is_ratio: bool
+    is_ratio: bool  # which of the two; equal is 1 or 0
 
     @property
     def neutral(self) -> float:

@@ -8,35 +8,17 @@ from typing import Any, Protocol
 from experiments.results.statistics import Interval, Winner
 from experiments.sweeps.store import Result
 
-__all__ = ["Summary", "Tabular", "WinnerRow"]
-
 
 @dataclass(frozen=True)
 class Summary:
-    """All draws of one setting.
+    """All draws of one setting."""
 
-    Attributes
-    ----------
-    setting : dict
-        The parameters that vary within the sweep.
-    interval : Interval or None
-        Mean and 95 % interval of the metric; None if no draw gave a value.
-    status : str
-        "done", "infeasible", "failed", or several of them.
-    message : str
-        Why a draw gave no value.
-    extra : dict of str to float
-        Arithmetic means of the other metrics, predictions among them.
-    seconds : float
-        Mean decoding (or training) time.
-    """
-
-    setting: dict[str, Any]
-    interval: Interval | None
-    status: str
-    message: str
-    extra: dict[str, float]
-    seconds: float
+    setting: dict[str, Any]  # the parameters that vary within the sweep
+    interval: Interval | None  # mean and 95 % interval of the metric; None if no draw gave a value
+    status: str  # "done", "infeasible", "failed", or several of them
+    message: str  # why a draw gave no value
+    extra: dict[str, float]  # arithmetic means of the other metrics, predictions among them
+    seconds: float  # mean decoding (or training) time
 
 
 @dataclass(frozen=True)

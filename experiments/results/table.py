@@ -11,8 +11,6 @@ from experiments.results.statistics import Interval, Samples, find_winner, mean_
 from experiments.results.summary import Summary, WinnerRow
 from experiments.sweeps.store import Result, export
 
-__all__ = ["SweepTable"]
-
 #: Parameters that make series of a picture, in the order of a table's columns.
 SERIES = ("encoder", "mechanism", "per_layer", "task", "decoder")
 

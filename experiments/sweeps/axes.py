@@ -6,31 +6,17 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["AXES", "Axis", "parse_axis"]
-
 Value = int | float
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter that varies.
-
-    Attributes
-    ----------
-    label : str
-        For pictures.
-    parse : callable
-        int or float.
-    values : tuple
-        When none are given.
-    log : bool
-        Whether it is drawn on a logarithmic scale.
-    """
+    """A parameter that varies."""
 
     label: str
-    parse: Callable[[str], Value]
-    values: tuple[Value, ...]
-    log: bool = True
+    parse: Callable[[str], Value]  # int or float
+    values: tuple[Value, ...]  # when none are given
+    log: bool = True  # whether it is drawn on a logarithmic scale
 
 
 def _whole(text: str) -> int:

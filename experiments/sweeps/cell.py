@@ -17,25 +17,14 @@ from typing import Any, ClassVar, Self
 from experiments.sweeps.parts import NO_PARTS, Parts
 from sparse_secagg import RoundSpec
 
-__all__ = ["NO_INPUTS", "Cell", "Inputs", "Measured", "check_number", "check_whole"]
-
 
 @dataclass(frozen=True)
 class Inputs:
-    """What cells need beside their parameters; no result depends on the places.
+    """What cells need beside their parameters; no result depends on the places."""
 
-    Attributes
-    ----------
-    recording : str or None
-        Folder of a recording, memory-mapped by every worker.
-    data : str or None
-        Folder of the training data.
-    parts : Parts
-        Encoders, mechanisms and decoders of one's own, for workers that do not know them.
-    """
-
-    recording: str | None = None
-    data: str | None = None
+    recording: str | None = None  # folder of a recording, memory-mapped by every worker
+    data: str | None = None  # folder of the training data
+    #: Encoders, mechanisms and decoders of one's own, for workers that do not know them.
     parts: Parts = NO_PARTS
 
 
@@ -44,21 +33,11 @@ NO_INPUTS = Inputs()
 
 @dataclass(frozen=True)
 class Measured:
-    """What a cell came to.
-
-    Attributes
-    ----------
-    metrics : dict of str to float or None
-        By name.
-    seconds : float
-        Of decoding, or of training.
-    curve : tuple of float
-        The metric after every round, of a training run.
-    """
+    """What a cell came to."""
 
     metrics: dict[str, float | None]
-    seconds: float
-    curve: tuple[float, ...] = ()
+    seconds: float  # of decoding, or of training
+    curve: tuple[float, ...] = ()  # the metric after every round, of a training run
 
 
 class Cell(ABC):

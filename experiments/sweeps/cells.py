@@ -26,16 +26,6 @@ from experiments.training.loop import load_data, run_training
 from sparse_secagg import RoundSpec, mechanisms
 from sparse_secagg.encoders import registry
 
-__all__ = [
-    "KINDS",
-    "HittersCell",
-    "MeanCell",
-    "RecordingCell",
-    "RoundCell",
-    "TaskCell",
-    "cell_from_parameters",
-]
-
 _ROUND_AXES = (
     "compression",
     "n_bits",

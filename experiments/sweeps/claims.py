@@ -18,51 +18,25 @@ from experiments.results.conclusions import (
 )
 from experiments.results.table import SweepTable
 
-__all__ = ["CLAIMS", "Claim", "Verdict"]
-
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim held, and the numbers.
-
-    Attributes
-    ----------
-    claim : str
-        The statement.
-    passed : bool
-        Whether the intervals decide for it.
-    evidence : tuple of str
-        What was measured.
-    """
+    """Whether a claim held, and the numbers."""
 
     claim: str
-    passed: bool
-    evidence: tuple[str, ...]
+    passed: bool  # whether the intervals decide for it
+    evidence: tuple[str, ...]  # what was measured
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement and the sweep that tests it.
-
-    Attributes
-    ----------
-    statement : str
-        In words.
-    preset : str
-        The sweep.
-    axis : str
-        What is compared beside the compression.
-    axes : dict
-        Values, where they differ from the preset's.
-    rises : bool
-        Whether the allowed compression should rise or fall along the axis.
-    """
+    """A statement and the sweep that tests it."""
 
     statement: str
     preset: str
-    axis: str
-    axes: dict[str, tuple[float, ...]]
-    rises: bool = True
+    axis: str  # what is compared beside the compression
+    axes: dict[str, tuple[float, ...]]  # values, where they differ from the preset's
+    rises: bool = True  # whether the allowed compression should rise or fall along the axis
 
     def judge(self, table: SweepTable, slack: float) -> Verdict:
         """Return the verdict on a finished sweep."""

@@ -20,8 +20,6 @@ from experiments.sweeps.theory import message_passing_limit, predict
 from sparse_secagg import Aggregate, RoundSpec, ThresholdFeedback, plan
 from sparse_secagg.planner import Plan
 
-__all__ = ["LAYER", "Clients", "RoundDraw", "draw_round", "enough_bits", "measure_round"]
-
 #: Start of the name of a metric that is the error of one layer.
 LAYER = "error of "
 
@@ -34,43 +32,22 @@ _BITS_WITHOUT_NOISE = 24
 
 @dataclass(frozen=True)
 class Clients:
-    """Who takes part in a round.
+    """Who takes part in a round."""
 
-    Attributes
-    ----------
-    rows : array, sparse matrix or what makes blocks of rows, of shape (n, d)
-        Their vectors, before clipping.
-    mean : ndarray of shape (d,)
-        What decoders estimate: the mean of the clipped vectors.
-    shapes : mapping of str to tuple of int
-        Layers by name; empty where not known.
-    sparsity : int or None
-        Nonzero entries of the mean, where the theory may know.
-    """
-
-    rows: Any
-    mean: NDArray[np.float64]
-    shapes: Mapping[str, tuple[int, ...]]
-    sparsity: int | None = None
+    rows: Any  # their vectors, before clipping
+    mean: NDArray[np.float64]  # what decoders estimate: the mean of the clipped vectors
+    shapes: Mapping[str, tuple[int, ...]]  # layers by name; empty where not known
+    sparsity: int | None = None  # nonzero entries of the mean, where the theory may know
 
 
 @dataclass(frozen=True)
 class RoundDraw:
-    """A round that was run: its clients, and what a server learns.
+    """A round that was run: its clients, and what a server learns."""
 
-    Attributes
-    ----------
-    aggregate : Aggregate
-        To be decoded as often as wanted.
-    clients : Clients
-        Who took part.
-    sketched_by : str or None
-        Encoder of the whole vector; None where layers or thresholds come between, for which the
-        linear decoder's error has no closed form.
-    """
-
-    aggregate: Aggregate
-    clients: Clients
+    aggregate: Aggregate  # to be decoded as often as wanted
+    clients: Clients  # who took part
+    #: Encoder of the whole vector; None where layers or thresholds come between, for which the
+    #: linear decoder's error has no closed form.
     sketched_by: str | None
 
 

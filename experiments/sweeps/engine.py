@@ -29,16 +29,6 @@ from experiments.versions import versions
 from solvers.parallel import one_thread
 from sparse_secagg import InfeasibleError, PrivacyWarning
 
-__all__ = [
-    "describe_failures",
-    "estimate_seconds",
-    "evaluate",
-    "missing_draws",
-    "quiet",
-    "run_sweep",
-    "warm_kernels",
-]
-
 
 def evaluate(cells: Sequence[Cell], inputs: Inputs = NO_INPUTS) -> list[Result]:
     """Return the results of the cells of one draw. Errors become results, too."""

@@ -12,8 +12,6 @@ from experiments.sweeps.axes import Value
 from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs
 from experiments.sweeps.cells import MeanCell
 
-__all__ = ["Grid"]
-
 
 @dataclass(frozen=True)
 class Grid:

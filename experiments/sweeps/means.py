@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MEANS", "SyntheticClients", "synthetic_clients"]
-
 Vector = NDArray[np.float64]
 
 #: Clusters of clients, rank of a low-rank mean, exponent of a power law.
@@ -29,21 +27,12 @@ _MEAN, _DEVIATIONS = 0, 1  # what a stream of a seed is for
 
 @dataclass(frozen=True)
 class MeanKind:
-    """How a kind of mean is drawn.
+    """How a kind of mean is drawn."""
 
-    Attributes
-    ----------
-    draw : callable
-        ``draw(dim, sparsity, rng)`` returns one centre a row: one, or one for each cluster.
-    uses_sparsity : bool
-        Whether the number of nonzero entries is a parameter of it.
-    description : str
-        In words, for help and reports.
-    """
-
+    #: ``draw(dim, sparsity, rng)`` returns one centre a row: one, or one for each cluster.
     draw: Callable[[int, int, np.random.Generator], NDArray[np.float64]]
-    uses_sparsity: bool
-    description: str
+    uses_sparsity: bool  # whether the number of nonzero entries is a parameter of it
+    description: str  # in words, for help and reports
 
 
 @dataclass(frozen=True)

@@ -23,26 +23,17 @@ from sparse_secagg import mechanisms
 from sparse_secagg.encoders import registry
 from sparse_secagg.parts import import_part, is_import_path
 
-__all__ = ["NO_PARTS", "Parts", "collect"]
-
 #: Whose classes every worker has.
 _OURS = ("solvers", "sparse_secagg", "experiments")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Classes by their role and name, pickled.
+    """Classes by their role and name, pickled."""
 
-    Attributes
-    ----------
-    names : tuple of (str, str)
-        Role ("decoder", "denoiser", "encoder" or "mechanism") and name of each.
-    pickled : bytes
-        A dictionary of the same keys.
-    """
-
+    #: Role ("decoder", "denoiser", "encoder" or "mechanism") and name of each.
     names: tuple[tuple[str, str], ...] = ()
-    pickled: bytes = b""
+    pickled: bytes = b""  # A dictionary of the same keys
 
     def install(self) -> None:
         """Make the classes known in this process, where they are not."""

@@ -15,8 +15,6 @@ from experiments.sweeps.axes import Value
 from experiments.sweeps.cell import Cell
 from experiments.sweeps.cells import MeanCell, TaskCell
 
-__all__ = ["ONE_SHOT", "PRESETS", "SMALL_MODELS", "Preset", "get_preset"]
-
 Axes = Mapping[str, Sequence[Value]]
 
 #: What is worth running on one estimate; debiased decoders are for training.
@@ -26,44 +24,27 @@ TRAINING = ("linear", "lasso", "amp", "amp:low_rank")
 
 @dataclass(frozen=True)
 class Preset:
-    """A sweep with a question.
+    """A sweep with a question."""
 
-    Attributes
-    ----------
-    question : str
-        What it answers.
-    axes : mapping
-        For synthetic means.
-    recording_axes, task_axes : mapping
-        For a recording and for a task.
-    mean : MeanCell
-        Fixed parameters for synthetic means; recordings take the pipeline's from it.
-    task : mapping
-        Fixed parameters for tasks, where they differ from the task's own.
-    encoders : tuple of str
-        Encoders.
-    decoders, task_decoders : tuple of str
-        Decoders of one estimate, and of training.
-    seeds, task_seeds : int
-        Repetitions.
-    variants : mapping
-        Further parameters that vary.
-    adjust : callable, optional
-        Sets parameters of a cell that follow from others.
-    """
-
-    question: str
-    axes: Axes
+    question: str  # what it answers
+    axes: Axes  # for synthetic means
+    #: For a recording and for a task.
     recording_axes: Axes
     task_axes: Axes
+    #: Fixed parameters for synthetic means; recordings take the pipeline's from it.
     mean: MeanCell = field(default_factory=MeanCell)
+    #: Fixed parameters for tasks, where they differ from the task's own.
     task: Mapping[str, Any] = field(default_factory=dict)
     encoders: tuple[str, ...] = ("count_sketch",)
+    #: Decoders of one estimate, and of training.
     decoders: tuple[str, ...] = ("linear",)
     task_decoders: tuple[str, ...] = ("linear",)
+    #: Repetitions.
     seeds: int = 5
     task_seeds: int = 3
+    #: Further parameters that vary.
     variants: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    #: Sets parameters of a cell that follow from others.
     adjust: Callable[[Cell], Cell] | None = None
 
     def axes_for(self, kind: str) -> Axes:

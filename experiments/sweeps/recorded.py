@@ -10,29 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from experiments.recordings.prepared import RoundData, choose_clip, prepare_round, row_norms
+from experiments.recordings.prepared import RoundData, median_norm, prepare_round
 from experiments.recordings.recording import Recording
-
-__all__ = ["RecordedRound", "prepared_round", "recorded_round", "round_numbers"]
 
 
 @dataclass(frozen=True)
 class RecordedRound:
-    """A round on disk.
+    """A round on disk."""
 
-    Attributes
-    ----------
-    updates : memory map of shape (n, d)
-        What the clients would have sent, before clipping.
-    shapes : dict of str to tuple of int
-        Layers by name; empty where not known.
-    clip_norm : float or None
-        The clip recorded with the round, else with the recording.
-    """
-
-    updates: Any
-    shapes: dict[str, tuple[int, ...]]
-    clip_norm: float | None
+    updates: Any  # memory map of shape (n, d): what clients would have sent, before clipping
+    shapes: dict[str, tuple[int, ...]]  # layers by name; empty where not known
+    clip_norm: float | None  # recorded with the round, else with the recording
 
     @property
     def digest(self) -> str:
@@ -43,10 +31,10 @@ class RecordedRound:
         return found.hexdigest()[:32]
 
     def clip(self, number: int, given: float | None) -> float:
-        """Return the clip of the round, as :func:`choose_clip` has it."""
-        if given is not None:
-            return float(given)
-        return choose_clip(number, row_norms(self.updates), self.clip_norm, None)[0]
+        """Return the clip that is given, else the recorded one, else the median norm."""
+        if given is None:
+            given = self.clip_norm
+        return median_norm(number, self.updates) if given is None else float(given)
 
 
 def round_numbers(path: str, wanted: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -75,5 +63,4 @@ def recorded_round(path: str, number: int) -> RecordedRound:
 @lru_cache(maxsize=2)
 def prepared_round(path: str, number: int, clients: int | None, clip_norm: float) -> RoundData:
     """Return a round ready for evaluation, the first so many of its clients where said."""
-    updates = recorded_round(path, number).updates
-    return prepare_round(number, updates[:clients], None, clip_norm)
+    return prepare_round(number, recorded_round(path, number).updates[:clients], clip_norm)

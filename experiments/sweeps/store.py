@@ -21,8 +21,6 @@ from experiments.private_files import make_folder, open_private
 from experiments.sweeps.cell import Cell
 from experiments.sweeps.cells import cell_from_parameters
 
-__all__ = ["Result", "Store", "StoreError"]
-
 #: 2: parameters by the names of a round's, and the curve of a training run.
 FORMAT = 2
 #: Formats that can be read, not added to.
@@ -57,39 +55,17 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one cell.
+    """What became of one cell."""
 
-    Attributes
-    ----------
-    cell : Cell
-        Its parameters and seed.
-    status : {"done", "infeasible", "failed"}
-        "infeasible": the parameters ask for the impossible, as too few bits.
-    metrics : dict of str to float or None
-        What was measured; empty unless done.
-    message : str
-        Why not, unless done.
-    seconds : float
-        Of decoding (or of training).
-    draw_seconds : float
-        Of clients, sketch and noise, shared by the cells of a draw.
-    finished : str
-        When, in UTC.
-    versions : dict of str to str
-        Packages and revision that made it.
-    curve : tuple of float
-        The metric after every round, of a training run.
-    """
-
-    cell: Cell
-    status: str
-    metrics: dict[str, float | None]
-    message: str = ""
-    seconds: float = 0.0
-    draw_seconds: float = 0.0
-    finished: str = ""
-    versions: dict[str, str] | None = None
-    curve: tuple[float, ...] = ()
+    cell: Cell  # its parameters and seed
+    status: str  # "infeasible": the parameters ask for the impossible, as too few bits
+    metrics: dict[str, float | None]  # what was measured; empty unless done
+    message: str = ""  # why not, unless done
+    seconds: float = 0.0  # of decoding (or of training)
+    draw_seconds: float = 0.0  # of clients, sketch and noise, shared by the cells of a draw
+    finished: str = ""  # when, in UTC
+    versions: dict[str, str] | None = None  # packages and revision that made it
+    curve: tuple[float, ...] = ()  # the metric after every round, of a training run
 
     def record(self) -> dict[str, Any]:
         """Return one flat row: parameters, status, metrics, timing."""

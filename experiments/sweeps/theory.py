@@ -21,35 +21,21 @@ from solvers import state_evolution
 from solvers.amp import AMP
 from sparse_secagg.encoders import registry
 
-__all__ = ["Theory", "linear_error", "message_passing_limit", "predict", "rate_distortion"]
-
 #: Draws of state evolution; a sweep averages over its seeds besides.
 _LIMIT_DRAWS = 3
 
 
 @dataclass(frozen=True)
 class Theory:
-    """Predicted relative squared errors; None where a prediction does not apply.
+    """Predicted relative squared errors; None where a prediction does not apply."""
 
-    Attributes
-    ----------
-    theory_linear : float or None
-        Of the linear decoder.
-    theory_lasso, theory_support : float or None
-        For an s-sparse mean: of the Lasso, and of least squares on the true support.
-    theory_central : float
-        Of the central Gaussian mechanism without compression.
-    theory_limit : float or None
-        Of message passing with the decoder's own denoiser and prior on this very mean.
-    theory_bits : float
-        No scheme with so many bits a client errs less on every mean of this norm.
-    """
-
-    theory_linear: float | None
+    theory_linear: float | None  # of the linear decoder
+    #: For an s-sparse mean: of the Lasso, and of least squares on the true support.
     theory_lasso: float | None
     theory_support: float | None
-    theory_central: float
-    theory_bits: float
+    theory_central: float  # of the central Gaussian mechanism without compression
+    theory_bits: float  # no scheme with so many bits a client errs less on every mean of this norm
+    #: Of message passing with the decoder's own denoiser and prior on this very mean.
     theory_limit: float | None = None
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-__all__ = ["BACKENDS", "check_backend", "run_unordered"]
-
 BACKENDS = ("loky", "threading", "multiprocessing", "sequential", "dask")
 
 

@@ -30,8 +30,6 @@ from sparse_secagg.feedback import ThresholdFeedback
 from sparse_secagg.mechanisms import IntegerMechanism
 from sparse_secagg.privacy import OBSERVERS, Ledger, RoundPrivacy, Sampling
 
-__all__ = ["Aggregator", "training_decoder"]
-
 #: Relative width at which the search for the noise of a budget stops.
 _NOISE_TOLERANCE = 1e-6
 

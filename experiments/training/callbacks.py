@@ -22,60 +22,27 @@ from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from sparse_secagg.privacy import Ledger
 
-__all__ = [
-    "Callback",
-    "Checkpoints",
-    "EarlyStop",
-    "LedgerFile",
-    "Progress",
-    "Recorder",
-    "Round",
-    "Run",
-]
-
 
 @dataclass
 class Run:
-    """A run before its first round; callbacks may set where it starts and what it charges.
+    """A run before its first round; callbacks may set where it starts and what it charges."""
 
-    Attributes
-    ----------
-    config : TrainingConfig
-        What is trained and how.
-    model : Model
-        What is trained.
-    state : TrainingState
-        Where the run starts.
-    ledger : Ledger or None
-        Charged by each round before its sum is opened; None for one in memory.
-    """
-
-    config: TrainingConfig
-    model: Model
-    state: TrainingState
+    config: TrainingConfig  # what is trained and how
+    model: Model  # what is trained
+    state: TrainingState  # where the run starts
+    #: Charged by each round before its sum is opened; None for one in memory.
     ledger: Ledger | None = None
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round as it happened.
+    """One round as it happened."""
 
-    Attributes
-    ----------
-    record : RoundRecord
-        Accuracy, ε so far, clip and time.
-    state : TrainingState
-        The state after it.
-    updates : ndarray of shape (n, d)
-        What the clients sent, before clipping; overwritten by the next round.
-    aggregator : Aggregator
-        What made the private mean.
-    """
-
-    record: RoundRecord
-    state: TrainingState
+    record: RoundRecord  # accuracy, ε so far, clip and time
+    state: TrainingState  # the state after it
+    #: What the clients sent, before clipping; overwritten by the next round.
     updates: NDArray[np.float32] = field(repr=False)
-    aggregator: Aggregator
+    aggregator: Aggregator  # what made the private mean
 
 
 class Callback:

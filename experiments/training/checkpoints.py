@@ -21,8 +21,6 @@ from experiments.training.config import TrainingConfig
 from experiments.training.records import PrivacySpent, RoundRecord, TrainingState
 from sparse_secagg.privacy import Ledger
 
-__all__ = ["CheckpointError", "CheckpointFile"]
-
 NAME = "checkpoint.npz"
 LEDGER_NAME = "ledger.sqlite"
 #: 3: the names of a round's parameters. 2: the ledger is a file beside the checkpoint, no longer

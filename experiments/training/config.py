@@ -17,8 +17,6 @@ from experiments.training import tasks
 from sparse_secagg import mechanisms
 from sparse_secagg.encoders import registry
 
-__all__ = ["TrainingConfig"]
-
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
 class TrainingConfig(HoldsSpec):

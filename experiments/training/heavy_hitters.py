@@ -17,7 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from experiments.datasets import ClientSets, Domain, HashedCells, choose_domain
+from experiments.datasets import ClientSets, Domain, HashedItems, choose_domain
+from experiments.datasets.domains import is_public, name_columns
 from experiments.models.architectures import Architecture
 from experiments.recordings.recording import Recording
 from experiments.results.metrics import relative_error
@@ -27,36 +28,21 @@ from experiments.training.records import RoundRecord, TrainingResult
 from experiments.training.seeds import ClientRandomness
 from sparse_secagg.privacy import Ledger
 
-__all__ = ["N_TOP", "Evaluation", "HeavyHittersResult", "hits", "one_round", "reported"]
-
 #: Items that are looked for.
 N_TOP = 100
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the estimate is, from the exact data: **not private**, and no part of the release.
+    """How good the estimate is, from the exact data: **not private**, no part of the release."""
 
-    Attributes
-    ----------
-    relative_error : float
-        ‖μ̂ − μ‖²/‖μ‖² over the columns of the domain.
-    precision, recall : float
-        Of the released columns, at most :data:`N_TOP`, against the truly most common.
-    columns : tuple of int
-        The truly most common columns.
-    top : tuple of str
-        Their names.
-    outside : float
-        Share of all (client, item) pairs whose item the domain leaves out.
-    """
-
-    relative_error: float
+    relative_error: float  # ‖μ̂ − μ‖²/‖μ‖² over the columns of the domain
+    #: Of the released columns, at most :data:`N_TOP`, against the truly most common.
     precision: float
     recall: float
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # the truly most common columns
     top: tuple[str, ...]
-    outside: float
+    outside: float  # share of all (client, item) pairs whose item the domain leaves out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,21 +50,10 @@ class HeavyHittersResult(TrainingResult):
     """One private estimate of how common each item is.
 
     ``accuracy`` is the recall, which is not private: see ``evaluation``.
-
-    Attributes
-    ----------
-    domain : Domain
-        What the columns are.
-    columns : tuple of int
-        The released columns, the most common first.
-    top : tuple of str
-        Their names.
-    evaluation : Evaluation
-        Not private.
     """
 
-    domain: Domain
-    columns: tuple[int, ...]
+    domain: Domain  # what the columns are
+    columns: tuple[int, ...]  # the released columns, the most common first
     top: tuple[str, ...]
     evaluation: Evaluation
 
@@ -87,8 +62,8 @@ class HeavyHittersResult(TrainingResult):
         exact = self.evaluation
         return replace(
             self,
-            top=self.domain.names(self.columns, candidates),
-            evaluation=replace(exact, top=self.domain.names(exact.columns, candidates)),
+            top=name_columns(self.domain, self.columns, candidates),
+            evaluation=replace(exact, top=name_columns(self.domain, exact.columns, candidates)),
         )
 
 
@@ -134,7 +109,7 @@ def one_round(
     found = reported(estimate)
     # a list that comes with the data names the cells of a hash; a public list has its own names
     known = data.public_list
-    candidates = known.read() if known and isinstance(domain, HashedCells) else ()
+    candidates = known.read() if known and isinstance(domain, HashedItems) else ()
     evaluation = _evaluate(estimate, found, presence, data, domain, candidates)
     result = RoundRecord(
         number=1,
@@ -154,11 +129,11 @@ def one_round(
         n_parameters=d,
         population=n,
         unconverged=aggregator.unconverged,
-        not_private=simulated or not domain.is_public,
+        not_private=simulated or not is_public(domain),
         observer=aggregator.observer,
         domain=domain,
         columns=tuple(found.tolist()),
-        top=domain.names(found.tolist(), candidates),
+        top=name_columns(domain, found.tolist(), candidates),
         evaluation=evaluation,
     )
 
@@ -181,7 +156,7 @@ def _evaluate(
         precision=precision,
         recall=recall,
         columns=exact,
-        top=domain.names(exact, candidates),
+        top=name_columns(domain, exact, candidates),
         outside=float(np.mean(column[data.presence.indices] < 0)),
     )
 

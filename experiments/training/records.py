@@ -10,76 +10,39 @@ from numpy.typing import NDArray
 from experiments.training.config import TrainingConfig
 from sparse_secagg.parameters import default
 
-__all__ = ["PrivacySpent", "RoundRecord", "TrainingResult", "TrainingState"]
-
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """ε so far, at the run's δ.
+    """ε so far, at the run's δ."""
 
-    Attributes
-    ----------
-    server : float
-        Against the server, which knows the cohorts; infinite if it adds the noise itself.
-    colluders : float
-        Against the server together with the clients that collude with it.
-    release : float
-        Against anyone who sees only the released models.
-    """
-
+    #: Against the server, which knows the cohorts; infinite if it adds the noise itself.
     server: float
-    colluders: float
-    release: float
+    colluders: float  # against the server together with the clients that collude with it
+    release: float  # against anyone who sees only the released models
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What one round did.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    accuracy : float
-        On the test data, after the round.
-    privacy : PrivacySpent
-        ε of all rounds so far.
-    clip_norm : float
-        The round's clip.
-    seconds : float
-        Time it took.
-    """
+    """What one round did."""
 
     number: int
-    accuracy: float
-    privacy: PrivacySpent
-    clip_norm: float
-    seconds: float
+    accuracy: float  # on the test data, after the round
+    privacy: PrivacySpent  # ε of all rounds so far
+    clip_norm: float  # the round's clip
+    seconds: float  # time it took
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """All that a run needs to go on.
+    """All that a run needs to go on."""
 
-    Attributes
-    ----------
-    weights, velocity : ndarray of shape (d,)
-        The server's model and momentum.
-    history : tuple of RoundRecord
-        Rounds done.
-    clip_norm : float
-        Clip of the next round.
-    unconverged : int
-        Rounds whose decoder stopped early.
-    dropped : ndarray of shape (m,) or (0,)
-        What thresholding of the sketch carries over.
-    """
-
+    #: The server's model and momentum.
     weights: NDArray[np.float32] = field(repr=False)
     velocity: NDArray[np.float32] = field(repr=False)
     history: tuple[RoundRecord, ...] = ()
-    clip_norm: float = float("nan")
-    unconverged: int = 0
+    clip_norm: float = float("nan")  # clip of the next round
+    unconverged: int = 0  # rounds whose decoder stopped early
+    #: What thresholding of the sketch carries over.
     dropped: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
 
     @classmethod
@@ -95,37 +58,19 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run.
+    """A finished run."""
 
-    Attributes
-    ----------
-    config : TrainingConfig
-        What was trained and how.
-    history : tuple of RoundRecord
-        Every round, those before a resumption included.
-    weights : ndarray of shape (d,)
-        The model at the end.
-    bits_per_parameter : float
-        Payload of one message, divided by d.
-    n_parameters, population : int
-        Length of an update, and clients from whom cohorts are drawn.
-    unconverged : int
-        Rounds whose decoder stopped before its stopping rule was met.
-    not_private : bool
-        True for simulated noise and without noise.
-    observer : {"server", "colluders", "release"}
-        Whom ``epsilon`` is about: the server, with its colluders if there are; the release, if a
-        trusted server adds the noise.
-    """
-
-    config: TrainingConfig
-    history: tuple[RoundRecord, ...]
-    weights: NDArray[np.float32] = field(repr=False)
-    bits_per_parameter: float
+    config: TrainingConfig  # what was trained and how
+    history: tuple[RoundRecord, ...]  # every round, those before a resumption included
+    weights: NDArray[np.float32] = field(repr=False)  # the model at the end
+    bits_per_parameter: float  # payload of one message, divided by d
+    #: Length of an update, and clients from whom cohorts are drawn.
     n_parameters: int
     population: int
-    unconverged: int
-    not_private: bool
+    unconverged: int  # rounds whose decoder stopped before its stopping rule was met
+    not_private: bool  # True for simulated noise and without noise
+    #: Whom ``epsilon`` is about: the server, with its colluders if there are; the release, if a
+    #: trusted server adds the noise.
     observer: str = default("observer")
 
     @property

@@ -8,22 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ClientRandomness"]
-
 _INITIAL, _COHORT, _LOCAL, _SKETCH, _NOISE = range(5)
 
 
 @dataclass(frozen=True)
 class ClientRandomness:
-    """The random choices of a run that no secret depends on, and the seeds of simulated noise.
+    """The random choices of a run that no secret depends on, and the seeds of simulated noise."""
 
-    Attributes
-    ----------
-    seed : int
-        Of the run.
-    """
-
-    seed: int
+    seed: int  # of the run
 
     @property
     def initial(self) -> int:

@@ -17,74 +17,42 @@ from experiments import datasets
 from experiments.datasets.files import data_folder
 from experiments.models import MLP, Model
 
-__all__ = ["Settings", "Task", "get", "names"]
-
 Data = str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a training run uses where the configuration leaves it open.
+    """What a training run uses where the configuration leaves it open."""
 
-    Attributes
-    ----------
-    rounds, clients : int
-        Rounds, and clients in each; all of them where there are fewer.
-    client_rate, batch_size : float, int
-        Of the clients' gradient descent.
-    server_rate, momentum : float
-        Of the server's.
-    clip_norm : float or "adaptive"
-        ℓ₂ clip of an update.
-    n_bits : int
-        Bits of a coordinate of a message.
-    n_rows : int
-        Rows of a count sketch.
-    epsilon : float or None
-        ε, where neither it nor z is given; None is no noise.
-    compression : float
-        d/m.
-    decoder : str
-        As in :func:`experiments.decoders.parse_decoder`.
-    debias : bool
-        Whether decoders give their unbiased estimate.
-    """
-
+    #: Rounds, and clients in each; all of them where there are fewer.
     rounds: int
     clients: int
+    #: Of the clients' gradient descent.
     client_rate: float = 0.1
     batch_size: int = 32
+    #: Of the server's.
     server_rate: float = 0.3
     momentum: float = 0.9
-    clip_norm: float | str = 0.5
-    n_bits: int = 16
-    n_rows: int = 15
-    epsilon: float | None = None
+    clip_norm: float | str = 0.5  # ℓ₂ clip of an update
+    n_bits: int = 16  # bits of a coordinate of a message
+    n_rows: int = 15  # rows of a count sketch
+    epsilon: float | None = None  # ε, where neither it nor z is given; None is no noise
     compression: float = 1.0
-    decoder: str = "linear"
-    debias: bool = True
+    decoder: str = "linear"  # as in :func:`experiments.decoders.parse_decoder`.
+    debias: bool = True  # whether decoders give their unbiased estimate
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something to train.
+    """Something to train."""
 
-    Attributes
-    ----------
-    name, summary : str
-        For people.
-    settings : Settings
-        Defaults of a run.
-    load : callable
-        From the ``--data`` option to :class:`~experiments.datasets.ClientData`.
-    build : callable or None
-        Returns the model; None where one round's mean itself is wanted.
-    """
-
+    #: For people.
     name: str
     summary: str
-    settings: Settings
+    settings: Settings  # defaults of a run
+    #: From the ``--data`` option to :class:`~experiments.datasets.ClientData`.
     load: Callable[[Data], Any] = field(repr=False)
+    #: Returns the model; None where one round's mean itself is wanted.
     build: Callable[[], Model] | None = field(repr=False)
 
     @property

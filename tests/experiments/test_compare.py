@@ -26,6 +26,7 @@ from experiments.sweeps.cells import RecordingCell
 from experiments.sweeps.draws import enough_bits
 from experiments.sweeps.engine import run_sweep
 from experiments.sweeps.grid import Grid
+from experiments.sweeps.recorded import RecordedRound
 from experiments.sweeps.store import Store, StoreError
 from sparse_secagg import DiscreteGaussian, PrivacyWarning, RoundSpec, SparseSecAgg, plan
 
@@ -43,7 +44,7 @@ class TestRounds:
         monkeypatch.setattr(
             "experiments.recordings.prepared._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
         )
-        data = prepare_round(7, X, recorded=None, given=2.0)
+        data = prepare_round(7, X, 2.0)
         assert sp.issparse(data.X) == (form is sp.csr_array)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)
@@ -60,27 +61,23 @@ class TestRounds:
         assert data.n_clipped == fitted.diagnostics_.n_clipped > 0
 
     def test_the_clip_is_the_given_one_then_the_recorded_one_then_the_median(self):
-        def clip(**sources):
-            data = prepare_round(0, self.X, **{"recorded": None, "given": None, **sources})
-            return data.clip_norm, data.clip_source
-
-        assert clip(recorded=1.5, given=2.0) == (2.0, "given")
-        assert clip(recorded=1.5) == (1.5, "recorded")
+        assert RecordedRound(self.X, {}, 1.5).clip(0, 2.0) == 2.0
+        assert RecordedRound(self.X, {}, 1.5).clip(0, None) == 1.5
         norms = np.linalg.norm(self.X.astype(float), axis=1)
-        assert clip() == (pytest.approx(np.median(norms)), "the median norm")
+        assert RecordedRound(self.X, {}, None).clip(0, None) == pytest.approx(np.median(norms))
 
     def test_rounds_that_say_nothing_are_refused(self):
         zero = np.zeros((4, 3), dtype=np.float32)
         with pytest.raises(
             ValueError, match="round 2: no update is a finite vector other than zero"
         ):
-            prepare_round(2, zero, None, None)
+            RecordedRound(zero, {}, None).clip(2, None)
         with pytest.raises(ValueError, match="round 2: the mean of the updates is zero"):
-            prepare_round(2, zero, 1.0, None)
+            prepare_round(2, zero, 1.0)
 
     def test_mostly_zero_rounds_become_sparse(self):
         X = sp.random_array((50, 100), density=0.02, rng=0, dtype=np.float32)
-        data = prepare_round(0, X.toarray(), 1e9, None)
+        data = prepare_round(0, X.toarray(), 1e9)
         assert sp.issparse(data.X)
         np.testing.assert_array_equal(data.X.toarray(), X.toarray())
         np.testing.assert_allclose(data.truth, X.toarray().astype(float).mean(axis=0), atol=1e-12)

@@ -12,7 +12,7 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from experiments.cli.app import app
-from experiments.datasets import ClientSets, HashedCells, PublicList
+from experiments.datasets import ClientSets, HashedItems, PublicList
 from experiments.recordings.recording import Recording
 from experiments.report import training_report
 from experiments.training import tasks
@@ -74,7 +74,7 @@ def test_hash_cells_are_named_by_a_list_that_comes_later(sets):
     assert result.n_parameters == 2**15
     assert all(name.startswith("cell ") for name in result.top)
     assert result.columns[:6] != ()
-    assert set(result.columns[:6]) == set(HashedCells(2**15).columns(COMMON))
+    assert set(result.columns[:6]) == set(HashedItems(2**15).columns(COMMON))
     assert set(result.named(sorted(COMMON)).top[:6]) == COMMON
     assert set(result.named(sorted(COMMON)).evaluation.top[:6]) == COMMON
     by_data = one_round(config(epsilon=4.0, domain=2**15), sets)  # its public list names them
@@ -230,7 +230,7 @@ def test_the_command_takes_a_domain_and_candidates(tmp_path, sets):
     assert listed["domain"] == {"description": "2 items of list.txt", "size": 2, "public": True}
     assert listed["evaluation"]["outside"] == 0.5
     hashed = run("--domain", "2**12")
-    assert set(hashed["top"][:2]) == {f"cell {k}" for k in HashedCells(2**12).columns(items[:2])}
+    assert set(hashed["top"][:2]) == {f"cell {k}" for k in HashedItems(2**12).columns(items[:2])}
     named = run("--domain", "4096", "--candidates", str(tmp_path / "list.txt"))
     assert "apple" in named["top"][:2]
     assert run("--compression", "100")["domain"]["size"] == 2**17
@@ -240,7 +240,7 @@ def test_the_command_takes_a_domain_and_candidates(tmp_path, sets):
 
 
 def test_domains_are_checked_before_any_work():
-    with pytest.raises(ValueError, match="neither a file of items"):
+    with pytest.raises(ValueError, match="is no file"):
         TrainingConfig(task="heavy-hitters", domain="nowhere.txt")
     with pytest.raises(ValueError, match="counts no items"):
         TrainingConfig(task="digits", domain=2**17)

@@ -1,4 +1,4 @@
-"""The hook for training loops and the importers of NumPy and PyTorch files."""
+"""The hook for training loops and the importer of NumPy files."""
 
 import io
 import os
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from experiments.recordings.importers import import_arrays, import_state_dicts
+from experiments.recordings.importers import import_arrays
 from experiments.recordings.recorder import Recorder
 from experiments.recordings.recording import Recording, RecordingError
 
@@ -44,22 +44,6 @@ class TestRecorder:
             weights["w"] += 1
             record.client(weights)
         np.testing.assert_array_equal(record.recording[0], np.ones((1, 3)))
-
-    def test_updates_at_hand_need_no_start(self, tmp_path):
-        with Recorder(tmp_path / "r", shapes={"a": (16,)}) as record:
-            record(0, UPDATES[0])
-            record(3, iter(UPDATES[1]), clip_norm=0.5)
-        rec = Recording.open(tmp_path / "r")
-        assert rec.rounds == [0, 3]
-        assert rec.clip_norm(1) == 0.5
-        np.testing.assert_array_equal(rec[1], UPDATES[1].astype(np.float32))
-
-    def test_differences_can_be_given_as_such(self, tmp_path):
-        with Recorder(tmp_path / "r") as record:
-            record.start(0, WEIGHTS)
-            record.update(UPDATES[0, 0])
-            record.update({"weight": np.ones((3, 4)), "bias": np.zeros(4)})
-        np.testing.assert_array_equal(record.recording[0][1], np.repeat([1, 0], [12, 4]))
 
     def test_lists_of_arrays_and_single_arrays(self, tmp_path):
         with Recorder(tmp_path / "a") as record:
@@ -103,7 +87,7 @@ class TestRecorder:
                 record.client({**WEIGHTS, "weight": WEIGHTS["weight"].T})
             record.client(WEIGHTS)
         with pytest.raises(ValueError, match="shapes"):
-            Recorder(tmp_path / "r", shapes={"other": (3,)})(1, np.ones((2, 3)))
+            Recorder(tmp_path / "r").start(1, {"other": np.ones(3)})
 
     def test_torch_modules(self, tmp_path):
         torch = pytest.importorskip("torch")
@@ -144,12 +128,6 @@ class TestArrays:
         rec = import_arrays(tmp_path / "x.npz", tmp_path / "r")
         assert [updates[0, 0] for updates in rec] == [1, 9, 10]
 
-    def test_archives_are_read_in_blocks(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("experiments.recordings.importers._BLOCK_BYTES", 300)
-        np.savez_compressed(tmp_path / "x.npz", UPDATES)
-        rec = import_arrays(tmp_path / "x.npz", tmp_path / "r")
-        np.testing.assert_array_equal(np.array(list(rec)), UPDATES.astype(np.float32))
-
     @pytest.mark.parametrize("form", [sp.csr_array, sp.csc_array])
     def test_sparse_matrices(self, tmp_path, form):
         X = form(sp.random_array((6, 30), density=0.2, rng=0))
@@ -164,9 +142,9 @@ class TestArrays:
             (np.ones(3), "has shape"),
             (np.ones((0, 3)), "has shape"),
             (np.ones((1, 1, 1, 3)), "has shape"),
-            (np.ones((2, 3)) * 1j, "holds complex128"),
+            (np.ones((2, 3)) * 1j, "complex128"),
             (np.array([["a"]]), "holds <U1"),
-            (np.full((2, 3), None), "readable NumPy array|holds object"),
+            (np.full((2, 3), None), "readable NumPy array|dtype object"),
         ],
     )
     def test_wrong_arrays_are_refused(self, tmp_path, suffix, array, message):
@@ -213,68 +191,3 @@ class TestArrays:
             import_arrays(tmp_path / "x.npy", tmp_path / "r")
         with pytest.raises(ValueError, match="must be a .npy or .npz"):
             import_arrays(tmp_path / "x.pkl", tmp_path / "r")
-
-
-class TestStateDicts:
-    @pytest.fixture
-    def torch(self):
-        return pytest.importorskip("torch")
-
-    @staticmethod
-    def save(torch, path, update):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tensor = torch.as_tensor(update)
-        steps = torch.tensor(3)  # an integer, and no weight
-        torch.save({"w": tensor[:12].reshape(3, 4), "b": tensor[12:], "n": steps}, path)
-
-    def test_one_folder_a_round_and_one_file_a_client(self, torch, tmp_path):
-        for r, updates in zip((2, 10), UPDATES):
-            for k, update in enumerate(updates):
-                self.save(torch, tmp_path / "in" / f"round{r}" / f"client{k + 8}.pt", update)
-        rec = import_state_dicts(tmp_path / "in", tmp_path / "out", task="t")
-        assert rec.shapes == {"w": (3, 4), "b": (4,)}
-        np.testing.assert_array_equal(np.array(list(rec)), UPDATES.astype(np.float32))
-
-    def test_one_folder_of_clients_is_one_round(self, torch, tmp_path):
-        self.save(torch, tmp_path / "in" / "a.pth", UPDATES[0, 0])
-        rec = import_state_dicts(tmp_path / "in", tmp_path / "out")
-        np.testing.assert_array_equal(rec[0], UPDATES[0, :1].astype(np.float32))
-
-    def test_code_in_a_file_is_not_executed(self, torch, tmp_path):
-        class Evil:
-            def __reduce__(self):
-                return os.mkdir, (str(tmp_path / "executed"),)
-
-        (tmp_path / "in").mkdir()
-        torch.save({"w": Evil()}, tmp_path / "in" / "a.pt")
-        with pytest.raises(RecordingError, match=r"a\.pt is not a readable file of tensors"):
-            import_state_dicts(tmp_path / "in", tmp_path / "out")
-        assert not (tmp_path / "executed").exists()
-        assert not (tmp_path / "out").exists()
-
-    def test_clients_must_agree_on_the_layers(self, torch, tmp_path):
-        self.save(torch, tmp_path / "in" / "a.pt", UPDATES[0, 0])
-        torch.save({"w": torch.ones(4, 3)}, tmp_path / "in" / "b.pt")
-        with pytest.raises(RecordingError, match=r"b\.pt: layer 'w' has shape"):
-            import_state_dicts(tmp_path / "in", tmp_path / "out")
-        assert len(Recording.open(tmp_path / "out")) == 0
-
-    @pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x02."])
-    def test_damaged_files_are_named(self, torch, tmp_path, content):
-        (tmp_path / "in").mkdir()
-        (tmp_path / "in" / "a.pt").write_bytes(content)
-        with pytest.raises(RecordingError, match=r"a\.pt"):
-            import_state_dicts(tmp_path / "in", tmp_path / "out")
-
-    def test_other_contents_are_refused(self, torch, tmp_path):
-        (tmp_path / "in").mkdir()
-        torch.save([torch.ones(3)], tmp_path / "in" / "a.pt")
-        with pytest.raises(RecordingError, match="mapping of names to tensors"):
-            import_state_dicts(tmp_path / "in", tmp_path / "out")
-
-    def test_empty_and_missing_folders(self, tmp_path):
-        (tmp_path / "in").mkdir()
-        with pytest.raises(FileNotFoundError, match="holds no .pt or .pth files"):
-            import_state_dicts(tmp_path / "in", tmp_path / "out")
-        with pytest.raises(FileNotFoundError, match="not a folder"):
-            import_state_dicts(tmp_path / "none", tmp_path / "out")

@@ -109,7 +109,7 @@ class TestAppendingAndReading:
         with pytest.raises(IndexError, match="holds 0 rounds; rec"):
             rec[0]
         rec.append(10, X)
-        with pytest.raises(IndexError, match="holds 1 rounds, numbered 10; rec"):
+        with pytest.raises(IndexError, match="holds 1 rounds, numbered 10 to 10; rec"):
             rec[10]
 
 
@@ -352,19 +352,14 @@ class TestPacking:
         for a, b in zip(rec, again):
             np.testing.assert_array_equal(a, b)
 
-    @pytest.mark.parametrize("size", [1e-30, 1e-9, 1.0, 1e9, 1e30])
-    def test_half_precision_keeps_11_bits_whatever_the_size(self, tmp_path, size):
-        rec = Recording.open(tmp_path / "a")
-        values = size * RNG.standard_normal((5, 1000)).astype(np.float32)
-        values[0, :2] = np.nan, np.inf
-        rec.append(0, values)
-        rec.pack(tmp_path / "half.zip", dtype="float16")
-        again = Recording.unpack(tmp_path / "half.zip", tmp_path / "b")
-        assert again[0].dtype == np.float32
-        np.testing.assert_array_equal(again[0][0, :2], [np.nan, np.inf])
-        # half precision has 11 bits down to 2⁻¹⁴, 29 binary orders below the largest
-        largest = np.nanmax(np.abs(values[np.isfinite(values)]))
-        np.testing.assert_allclose(again[0][1:], values[1:], rtol=2**-11, atol=largest * 2**-39)
+    def test_an_altered_recording_is_not_packed(self, rec, tmp_path):
+        file = rec.path / rec.entries[0].file
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+        with pytest.raises(RecordingError, match="differs from its checksum"):
+            Recording.open(rec.path).pack(tmp_path / "p.zip")
+        assert not (tmp_path / "p.zip").exists()
 
     def test_it_is_much_smaller_for_sparse_rounds(self, tmp_path):
         rec = Recording.open(tmp_path / "a")
@@ -382,6 +377,3 @@ class TestPacking:
             rec.pack(packed)
         with pytest.raises(FileExistsError, match="new folder"):
             Recording.unpack(packed, rec.path)
-        with pytest.raises(ValueError, match="float32, float16"):
-            rec.pack(tmp_path / "q.zip", dtype="int8")
-        assert not (tmp_path / "q.zip").exists()

@@ -278,6 +278,7 @@ class TestArchives:
 
     def test_a_manifest_bomb_is_refused(self, packed, tmp_path, monkeypatch):
         monkeypatch.setattr("experiments.recordings.pack.MAX_MANIFEST_BYTES", 1000)
+        monkeypatch.setattr("experiments.recordings.format.MAX_MANIFEST_BYTES", 1000)
         self.rewrite(packed, lambda m: [*m[:-1], ("recording.json", b" " * 10**6)])
         self.refused(packed, tmp_path, "above the limit")
 

@@ -6,7 +6,6 @@ In F-EMNIST 1.0 is the background: images are returned as 1 - pixels.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,34 +26,27 @@ _HELD_OUT = ("heldout", "held_out", "test")  # other people first, later texts e
 
 def femnist(data: str | os.PathLike[str] | None = None, **options: Any) -> ClientData:
     """Return F-EMNIST by writer from a file of TensorFlow Federated; options as of `tff`."""
-    path = find(
-        ["emnist_all.sqlite", "emnist_all.sqlite.lzma", "fed_emnist_train.h5"],
-        data,
-        what="F-EMNIST",
-        remedy="Put there emnist_all.sqlite.lzma from "
-        "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma (best expanded: "
-        "unlzma --keep), or fed_emnist_train.h5 and fed_emnist_test.h5.",
-    )
-    loaded = tff(path, **options)
-    if not isinstance(loaded, ClientData):
-        raise DataError(f"{path} holds texts, not the images of F-EMNIST.")
-    return loaded
+    found = _named("F-EMNIST", "emnist_all", "fed_emnist_train.h5", data, options)
+    if not isinstance(found, ClientData):
+        raise DataError("the file of F-EMNIST holds texts, not images; give its own path.")
+    return found
 
 
 def stackoverflow(data: str | os.PathLike[str] | None = None, **options: Any) -> ClientTexts:
     """Return Stack Overflow by user from a file of TensorFlow Federated; options as of `tff`."""
-    path = find(
-        ["stackoverflow.sqlite", "stackoverflow.sqlite.lzma", "stackoverflow_train.h5"],
-        data,
-        what="Stack Overflow",
-        remedy="Put there stackoverflow.sqlite (expanded with unlzma) from "
-        "https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma, or "
-        "stackoverflow_train.h5 and stackoverflow_held_out.h5.",
+    found = _named("Stack Overflow", "stackoverflow", "stackoverflow_train.h5", data, options)
+    if not isinstance(found, ClientTexts):
+        raise DataError("the file of Stack Overflow holds images, not the texts; give its path.")
+    return found
+
+
+def _named(what: str, stem: str, hdf5: str, data: Any, options: Any) -> ClientData | ClientTexts:
+    names = [f"{stem}.sqlite", f"{stem}.sqlite.lzma", hdf5]
+    remedy = (
+        f"Put there {names[1]} from https://storage.googleapis.com/tff-datasets-public/{names[1]} "
+        f"(best expanded, with unlzma --keep, to {names[0]}), or {hdf5} and its test file."
     )
-    loaded = tff(path, **options)
-    if not isinstance(loaded, ClientTexts):
-        raise DataError(f"{path} holds images, not the texts of Stack Overflow.")
-    return loaded
+    return tff(find(names, data, what=what, remedy=remedy), **options)
 
 
 def tff(
@@ -96,7 +88,7 @@ def tff(
     names = source.names(max_clients)
     if not names:
         raise DataError(f"{path} has no clients.")
-    if _features(source, names[0]) >= {"tokens"}:
+    if "tokens" in source.features(names[0]):
         texts = LazyClients(names, _Texts(source))
         others = test.names(max_clients) if test else []
         return ClientTexts(texts, LazyClients(others, _Texts(test)) if test else {})
@@ -132,13 +124,6 @@ def _sqlite_splits(path: Path, split: str | None) -> tuple[SqliteSplit, SqliteSp
     return SqliteSplit(database, training), SqliteSplit(database, test) if test else None
 
 
-def _features(source: Split, client: str) -> set[str]:
-    if isinstance(source, Hdf5Split):
-        return set(source.features(client))
-    examples = source.examples(client)
-    return set(examples[0]) if examples else set()
-
-
 @dataclass(frozen=True)
 class _Images:
     """Reads the images of a client."""
@@ -147,26 +132,13 @@ class _Images:
 
     def __call__(self, client: str) -> Examples:
         where = f"{self.source.path}: client {client!r}"
-        if isinstance(self.source, Hdf5Split):
-            pixels = self.source.read(client, "pixels")
-            return _checked(pixels, self.source.read(client, "label"), where)
-        pixels_list, labels = [], []
-        for example in self.source.examples(client):
-            image, label = example.get("pixels"), example.get("label")
-            if not (isinstance(image, np.ndarray) and isinstance(label, np.ndarray)):
-                raise DataError(
-                    f"{where} has an example of {', '.join(sorted(example)) or 'nothing'}; images "
-                    "(pixels, label) and texts (tokens) are understood."
-                )
-            pixels_list.append(image)
-            labels.append(label)
-        if len({len(image) for image in pixels_list}) > 1 or any(len(y) != 1 for y in labels):
-            raise DataError(f"{where} has images of different sizes, or not one label each.")
-        return _checked(_stacked(pixels_list), _stacked(labels), where)
-
-
-def _stacked(rows: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return np.stack(rows) if rows else np.zeros((0, 1))
+        pixels, labels = (self.source.read(client, name) for name in ("pixels", "label"))
+        if isinstance(pixels, list) or isinstance(labels, list):
+            raise DataError(
+                f"{where} has text in place of numbers; images (pixels, label) and texts (tokens) "
+                "are understood."
+            )
+        return _checked(pixels, labels, where)
 
 
 def _checked(pixels: NDArray[Any], labels: NDArray[Any], where: str) -> Examples:
@@ -198,16 +170,10 @@ class _Texts:
 
     def __call__(self, client: str) -> list[str]:
         where = f"{self.source.path}: client {client!r}"
-        if isinstance(self.source, Hdf5Split):
-            raw = self.source.read(client, "tokens").reshape(-1).tolist()
-        else:
-            raw = []
-            for example in self.source.examples(client):
-                tokens = example.get("tokens", [])
-                if not isinstance(tokens, list):
-                    raise DataError(f"{where} has tokens that are numbers, not text.")
-                raw.extend(tokens)
+        found = self.source.read(client, "tokens")
+        if not isinstance(found, list):
+            raise DataError(f"{where} has tokens that are numbers, not text.")
         try:
-            return [text.decode("utf-8") if isinstance(text, bytes) else text for text in raw]
+            return [text.decode("utf-8") for text in found]
         except UnicodeDecodeError as error:
             raise DataError(f"{where} has tokens that are not UTF-8 ({error}).") from error

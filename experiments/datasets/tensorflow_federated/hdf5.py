@@ -31,46 +31,46 @@ class Hdf5Split:
 
     def names(self, limit: int | None = None) -> list[str]:
         """Return the clients in the order of the file, only so many if a limit is given."""
-        with _open(self.path) as file:
-            return list(islice(_group(file, "examples", self.path), limit))
+        with self._inside() as examples:
+            return list(islice(examples, limit))
 
-    def features(self, client: str) -> list[str]:
+    def features(self, client: str) -> set[str]:
         """Return the names of what the file holds of a client."""
-        with _open(self.path) as file:
-            return list(_group(_group(file, "examples", self.path), client, self.path))
+        with self._inside(client) as group:
+            return set(group)
 
-    def read(self, client: str, feature: str) -> NDArray[Any]:
-        """Return one feature of a client; text as an object array of bytes."""
-        with _open(self.path) as file:
-            group = _group(_group(file, "examples", self.path), client, self.path)
-            return _array(group, feature, self.path)
+    def read(self, client: str, feature: str) -> NDArray[Any] | list[bytes]:
+        """Return one feature of a client, a row an example; text as a list."""
+        with self._inside(client) as group:
+            found = _array(group, feature, self.path)
+        return found.reshape(-1).tolist() if found.dtype.kind in "OS" else found
 
-
-@contextmanager
-def _open(path: Path) -> Iterator[h5py.File]:
-    try:
-        import h5py
-    except ImportError:
-        raise MissingDataError(
-            f"reading {path} needs h5py: pip install 'sparse-secagg[hdf5]', or take the .sqlite "
-            "file of the same data."
-        ) from None
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except DataError:
-        raise
-    except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as HDF5 ({error}); get it again.") from error
-
-
-def _group(parent: h5py.Group, name: str, path: Path) -> h5py.Group:
-    import h5py
-
-    found = _follow(parent, name, path)
-    if not isinstance(found, h5py.Group):
-        raise DataError(f"{path}: {name} is not a group; a TFF file has examples/<client>/...")
-    return found
+    @contextmanager
+    def _inside(self, *names: str) -> Iterator[h5py.Group]:
+        """Open the file at ``examples``, or at a client below it."""
+        try:
+            import h5py
+        except ImportError:
+            raise MissingDataError(
+                f"reading {self.path} needs h5py: pip install 'sparse-secagg[hdf5]', or take the "
+                ".sqlite file of the same data."
+            ) from None
+        try:
+            with h5py.File(self.path, "r") as place:
+                for name in ("examples", *names):
+                    place = _follow(place, name, self.path)
+                    if not isinstance(place, h5py.Group):
+                        raise DataError(
+                            f"{self.path}: {name} is not a group; a TFF file has "
+                            "examples/<client>/..."
+                        )
+                yield place
+        except DataError:
+            raise
+        except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{self.path} cannot be read as HDF5 ({error}); get it again."
+            ) from error
 
 
 def _follow(parent: h5py.Group, name: str, path: Path) -> Any:

@@ -15,6 +15,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from experiments.datasets.base import DataError
 from experiments.datasets.files import ALWAYS_ALLOWED, allowed_expansion, stored_bytes
@@ -47,8 +51,30 @@ class SqliteSplit:
             raise DataError(f"{self.path}: a client_id is not text; export the file again.")
         return [name for (name,) in rows]
 
-    def examples(self, client: str) -> list[dict[str, Feature]]:
-        """Return the parsed examples of a client, in the order of the file."""
+    def features(self, client: str) -> set[str]:
+        """Return the names of what the first example of a client holds."""
+        examples = self._examples(client)
+        return set(examples[0]) if examples else set()
+
+    def read(self, client: str, feature: str) -> NDArray[Any] | list[bytes]:
+        """Return one feature of a client, a row an example; text as a list."""
+        where = f"{self.path}: client {client!r}"
+        rows: list[Any] = []
+        for example in self._examples(client):
+            if feature not in example:
+                raise DataError(
+                    f"{where} has an example of {', '.join(sorted(example)) or 'nothing'}; images "
+                    "(pixels, label) and texts (tokens) are understood."
+                )
+            rows.append(example[feature])
+        if rows and all(isinstance(row, list) for row in rows):
+            return [text for row in rows for text in row]
+        try:
+            return np.stack(rows) if rows else np.zeros((0, 1))
+        except ValueError:
+            raise DataError(f"{where} has {feature} of different sizes.") from None
+
+    def _examples(self, client: str) -> list[dict[str, Feature]]:
         messages, size = [], 0
         with _connection(self.path) as connection:
             for (message,) in connection.execute(
