@@ -189,7 +189,7 @@ def test_rounds_of_one_simulation_do_not_share_their_noise():
 
 
 def test_without_a_domain_the_three_choices_are_named():
-    with pytest.raises(ValueError, match=r"list.*2\*\*20.*'open'"):
+    with pytest.raises(ValueError, match=r"list.*2\*\*17.*'open'"):
         PrivateCounts().fit([1, 2], ["a", "b"])
 
 
