@@ -204,7 +204,7 @@ def test_predictions_agree_with_the_encoders_and_the_planner():
         bits=made.bits_per_client,
         sparsity=12,
     )
-    assert theory.theory_linear == pytest.approx(made.predicted_mse)
+    assert theory["theory_linear"] == pytest.approx(made.predicted_mse)
     assert theory.theory_lasso == pytest.approx(made.sparse_mse.lasso)
     assert theory.theory_support == pytest.approx(made.sparse_mse.least_squares)
     assert theory.theory_central == pytest.approx(made.central_mse, rel=1e-3)
