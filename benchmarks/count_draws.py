@@ -2,7 +2,7 @@
 
     python -m benchmarks.count_draws draws zipf --draws 50 --output zipf.jsonl
     python -m benchmarks.count_draws draws words --draws 50 --only-noise --output words.jsonl
-    python -m benchmarks.count_draws names 50000 --draws 20 --output names.jsonl
+    python -m benchmarks.count_draws names 50000 --draws 20 --output names.jsonl   # --only-noise
     python -m benchmarks.count_draws rows 10000000 --kind parquet
     python -m benchmarks.count_draws show *.jsonl
 
@@ -24,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -35,7 +36,9 @@ from benchmarks.private_counts import DELTA, EPSILON, TOP, zipf_table
 from sparse_secagg import PrivateCounts
 from sparse_secagg.counting.contributions import Contributions
 from sparse_secagg.counting.domains import make_domain
+from sparse_secagg.counting.names import ItemCodes, VoteRows
 from sparse_secagg.counting.results import Estimates
+from sparse_secagg.counting.sizes import size_rows
 from sparse_secagg.counting.tables import read_batches
 from sparse_secagg.mechanisms.randomness import SimulationRandomness
 from sparse_secagg.round.decoders import make_decoder
@@ -113,10 +116,7 @@ class NoiseDraws:
         self.max_items = max_items
         counts = PrivateCounts(domain=domain, epsilon=EPSILON, delta=DELTA, **options)
         self.stage = counts.specs(self.n, max_items=max_items)[-1]
-        config = self.stage.spec.config(self.stage.dim, self.n)
-        mechanism = self.stage.spec.make_mechanism(self.n)
-        mechanism.parameters_ = config.mechanism
-        self.noise_std = mechanism.noise_std()
+        self.noise_std = noise_std_of(self.stage, self.n)
 
     def draw(self, seed: int) -> dict[str, Any]:
         """Return what one draw gives."""
@@ -197,6 +197,81 @@ def named_draw(n: int, d: int, seed: int) -> dict[str, Any]:
         "seconds": seconds,
         "megabytes": peak_megabytes(),
     }
+
+
+class NoiseNames:
+    """Draws of an open domain with normal noise in place of messages: the rest as in a fit."""
+
+    def __init__(self, n: int, d: int) -> None:
+        table = zipf_table(n, d)
+        truth = np.bincount(table["item"], minlength=d)
+        table["item"] = "item " + table["item"].astype(str)
+        self.n, self.known = n, set(table["item"])
+        self.top = [f"item {k}" for k in np.argsort(-truth, kind="stable")[:TOP]]
+        self.counts = PrivateCounts(domain="open", epsilon=EPSILON, delta=DELTA)
+        self.codes = ItemCodes(self.counts.item_bytes)
+        self.domain = make_domain("open")
+        self.rows = Contributions(self.domain, SimulationRandomness(0), codes=self.codes)
+        self.rows.read(read_batches(table, user="user", item="item"))
+        self.sizes = self.rows.sizes()
+
+    def draw(self, seed: int) -> dict[str, Any]:
+        """Return how many items are spelt out in one draw."""
+        start = time.perf_counter()
+        noise, private = np.random.default_rng(seed), SimulationRandomness(seed)
+
+        def noisy(stage: Any, mean: np.ndarray) -> np.ndarray:
+            return mean + noise_std_of(stage, self.n) * noise.standard_normal(len(mean))
+
+        first = self.counts.specs(self.n)[0]
+        shares = np.asarray(size_rows(self.sizes, self.n).mean(axis=0)).ravel()
+        spread = noise_std_of(first, self.n)
+        found = SimpleNamespace(sketch=noisy(first, shares), noise_std=spread, n_survivors=self.n)
+        limit = self.counts.limit(found)  # type: ignore[arg-type]
+
+        second = self.counts.specs(self.n, max_items=limit)[1]
+        held = self.rows.limited(limit, private)
+        bounded = np.bincount(held.columns, minlength=self.domain.size) / self.n
+        encoder = second.spec.make_encoder().set_params(random_state=seed)
+        operator = encoder.fit_dimension(self.domain.size).operator_
+        solver = make_decoder(second.spec.decoder)
+        sketch = noisy(second, operator.matvec(bounded))
+        solver.fit(operator, sketch, noise_std=noise_std_of(second, self.n))
+        cells = SimpleNamespace(unbiased=solver, operator=operator, n_survivors=self.n)
+        ballot = self.counts.ballot(cells)  # type: ignore[arg-type]
+
+        third = self.counts.specs(self.n, max_items=limit, ballot=ballot)[2]
+        held = self.rows.within(np.array(ballot.cells), ballot.votes, private)
+        votes, total = VoteRows(held, self.n, len(ballot.cells)), np.zeros(ballot.dim)
+        for row in range(0, self.n, 2000):
+            total += np.asarray(votes[row : row + 2000].sum(axis=0)).ravel()
+        spelt = SimpleNamespace(sketch=noisy(third, total / self.n))
+        names = set(self.counts.names(spelt, ballot).values())  # type: ignore[arg-type]
+        return {
+            "seed": seed,
+            "kind": "names, noise",
+            "users": self.n,
+            "of top 20": len(names & set(self.top[:20])),
+            "of top 100": len(names & set(self.top)),
+            "named": len(names),
+            "wrong": len(names - self.known),
+            "cells": len(ballot.cells),
+            "votes": ballot.votes,
+            "max_items": limit,
+            "bytes": {
+                stage.name: stage.spec.config(stage.dim, self.n).mechanism.bits_per_client // 8
+                for stage in (first, second, third)
+            },
+            "trusted": bool(solver.trusted_),
+            "seconds": time.perf_counter() - start,
+        }
+
+
+def noise_std_of(stage: Any, n: int) -> float:
+    """Return the standard deviation of the noise in the mean of a round."""
+    mechanism = stage.spec.make_mechanism(n)
+    mechanism.parameters_ = stage.spec.config(stage.dim, n).mechanism
+    return float(mechanism.noise_std())
 
 
 def rows_of_a_file(n_rows: int, kind: str, folder: Path) -> dict[str, Any]:
@@ -301,10 +376,15 @@ def draws(
 def names(
     users: Annotated[int, typer.Argument(help="Users of the table.")],
     draws: Annotated[int, typer.Option(help="How many.")] = 20,
+    only_noise: Annotated[bool, typer.Option(help="Noise in place of messages.")] = False,
     output: Output = None,
 ) -> None:
     """Spell out the items of Zipf tables that nobody listed."""
-    _print(names_of(repeated(lambda seed: named_draw(users, 200_000, seed), draws, output)))
+    if only_noise:
+        draw = NoiseNames(users, 200_000).draw
+    else:
+        draw = lambda seed: named_draw(users, 200_000, seed)  # noqa: E731
+    _print(names_of(repeated(draw, draws, output)))
 
 
 @app.command()

@@ -316,6 +316,17 @@ class PrivateCounts(BaseEstimator):
         held = _held_by_one(domain, items)
         return np.asarray(size_rows(held.sizes, 1).toarray()[0])
 
+    def limit(self, aggregate: Aggregate) -> int:
+        """Return the ``max_items`` that a round of sizes leads to.
+
+        Parameters
+        ----------
+        aggregate : Aggregate
+            Result of the round of sizes.
+        """
+        n = aggregate.n_survivors
+        return chosen_limit(aggregate.sketch * n, aggregate.noise_std * n)
+
     def vector(self, items: Sequence[Any], *, max_items: int | None = None) -> NDArray[np.float64]:
         """Return the vector that a user with these items contributes to the round of counts.
 
@@ -679,7 +690,7 @@ class _Run:
         found = self._run(
             size_stage(self.base, self.z["sizes"], len(EDGES)), size_rows(self.sizes, self.n)
         )
-        return chosen_limit(found.sketch * self.n, found.noise_std * self.n)
+        return self.counts.limit(found)
 
     def _count(self, limit: int) -> dict[str, Any]:
         held = self.rows.limited(limit, self.rng)

@@ -20,7 +20,8 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
-    if name.endswith("torch_models"):
-        pytest.importorskip("torch")
+    for part, extra in {"torch": "torch", ".flower": "flwr"}.items():
+        if part in name:
+            pytest.importorskip(extra)
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0

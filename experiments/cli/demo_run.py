@@ -4,8 +4,8 @@
    300 clients, 30 rounds, ε = 4 against the server for all rounds together.
 2. One recorded round of it, decoded by every solver.
 3. Private heavy hitters: which of the names that NumPy's and scikit-learn's code uses, a public
-   list, do the files of Python's standard library use? One client a file, sketches ten times
-   shorter than the list, ε = 1.
+   list, do the files of Python's standard library use, and how many files use each? One client a
+   file, ε = 1; beside it every decoder on sketches ten times shorter than the list.
 
 What the private rounds release and what is measured on the exact data are shown apart.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +41,15 @@ from experiments.sweeps.store import Result, Store
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator
 from experiments.training.config import TrainingConfig
-from experiments.training.heavy_hitters import N_TOP, reported
+from experiments.training.heavy_hitters import N_TOP
 from experiments.training.loop import load_data, run_training
+from sparse_secagg import PrivateCounts
+from sparse_secagg.counting.results import Count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TASK, COMPRESSION, TRAINING_EPSILON = "digits-300", 10.0, 4.0
-#: Decodes the heavy hitters that are released; chosen beforehand, not by looking at the truth.
-RELEASED_BY = "amp"
 #: Solvers for a vocabulary of 10⁵ words, where those that need dense columns would take minutes.
 HITTER_DECODERS = ("linear", "median", "ridge", "lasso", "amp", "auto")
 SIMULATED = (
@@ -74,15 +74,16 @@ class Demo:
     hitters: SweepTable
     central: SweepTable
     domain: Domain  # of the heavy hitters
-    #: How common each item is, as released and exactly.
-    estimate: NDArray[np.floating]
-    linear: NDArray[np.floating]  # the same by the linear decoder
-    truth: NDArray[np.float64]
+    counts: PrivateCounts  # what is released of the heavy hitters
+    truth: NDArray[np.float64]  # number of files that use each item, exactly
 
     @property
     def released(self) -> list[str]:
         """The items that are released, the most common first."""
-        return list(self.domain.names(reported(self.estimate, N_TOP).tolist()))
+        return [record.item for record in self._records()]
+
+    def _records(self) -> list[Count]:
+        return [record for record in self.counts.top(N_TOP) if record.significant]
 
     @property
     def failures(self) -> list[str]:
@@ -93,7 +94,7 @@ class Demo:
 
     def document(self) -> dict[str, Any]:
         """Return everything as plain numbers and strings."""
-        config, hitters = self.private.cell.config, self.hitters.results[0]  # type: ignore[attr-defined]
+        config = self.private.cell.config  # type: ignore[attr-defined]
         return {
             "training": {
                 "rounds": config.spec.rounds,
@@ -107,12 +108,13 @@ class Demo:
                 "accuracy_on": ACCURACY_ON,
             },
             "heavy_hitters": {
-                "n_clients": hitters.metrics["n_clients"],
+                "n_clients": self.counts.n_users_,
                 "n_items": self.domain.size,
                 "domain": self.domain.description,
-                "epsilon": hitters.metrics["epsilon"],
-                "delta": hitters.cell.spec.delta,
+                "epsilon": self.counts.epsilon_,
+                "delta": self.counts.delta,
                 "released": self.released,
+                "counts": [asdict(record) for record in self._records()],
             },
             "evaluation": {
                 "recorded": self.recorded.to_records(),
@@ -133,14 +135,18 @@ class Demo:
             f"{self.private.curve[-1]:.1%} with ε = {spent:.3g} in total and {bits:.2f} bits per "
             f"parameter, after {config.spec.rounds} rounds of {config.clients} clients (on "
             f"{ACCURACY_ON}).",
-            f"Heavy hitters: released from {self.domain.description}: {_few(self.released)}.",
+            f"Heavy hitters: released from {self.domain.description}, with the number of files and "
+            f"its 95 % interval: {_few(self._with_counts())}.",
         ]
+
+    def _with_counts(self) -> list[str]:
+        return [f"{r.item} {r.count:.0f} ({r.low:.0f} – {r.high:.0f})" for r in self._records()]
 
     def privacy_table(self) -> TextTable:
         """Return what each part costs against the server, in total."""
         training = self.private.cell.config  # type: ignore[attr-defined]
-        hitters = self.hitters.results[0]
-        spent, once = self.private.metrics["epsilon"], hitters.metrics["epsilon"]
+        spent, counts = self.private.metrics["epsilon"], self.counts
+        rounds = [aggregate.epsilon for aggregate in counts.aggregates_.values()]
         rows = (
             (
                 "training on digits",
@@ -152,10 +158,10 @@ class Demo:
             ("its first round, decoded again", "", "", "", "nothing more"),
             (
                 "heavy hitters",
-                f"{hitters.metrics['n_clients']:,}",
-                "1",
-                f"{once:.2f}",
-                f"{once:.2f}",
+                f"{counts.n_users_:,}",
+                f"{len(rounds)}",
+                ", ".join(f"{each:.2f}" for each in rounds),
+                f"{counts.epsilon_:.2f}",
             ),
         )
         delta = training.spec.delta
@@ -227,7 +233,7 @@ def run_demo(output: Path, *, seed: int, console: Console) -> tuple[Demo, list[P
             hitters,
             central,
             choose_domain(None, load_data(base.task, None)),
-            *_estimates(base),
+            *_counted(base),
         )
         figure = draw(demo)
         files = [output / "results.sqlite", folder, *save(figure, output / "demo")]
@@ -271,16 +277,23 @@ def _noise_of(config: TrainingConfig) -> tuple[float, float]:
     return aggregator.noise_multiplier, aggregator.round_privacy().epsilon(delta=config.spec.delta)
 
 
-def _estimates(
-    cell: HittersCell,
-) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float64]]:
-    """Run the round of heavy hitters again, which gives the same, and return its estimates."""
+def _counted(cell: HittersCell) -> tuple[PrivateCounts, NDArray[np.float64]]:
+    """Return the private counts of the heavy hitters' items, and the exact ones."""
+    data = load_data(cell.task, None)
+    domain = choose_domain(cell.domain, data)
+    users = np.repeat(np.arange(len(data.clients)), np.diff(data.presence.indptr))
+    items = [data.vocabulary[k] for k in data.presence.indices]
+    counts = PrivateCounts(
+        domain=list(domain.names(range(domain.size))),
+        epsilon=cell.spec.epsilon,
+        delta=cell.spec.delta,
+        n_users=len(data.clients),
+        simulation_seed=cell.seed,
+        random_state=cell.seed,
+    )
     with quiet():
-        drawn = cell.draw(Inputs())
-        released, linear = (
-            cell.with_values(decoder=name).estimate(drawn)[1] for name in (RELEASED_BY, "linear")
-        )
-    return released, linear, drawn.clients.mean
+        counts.fit(users, items)
+    return counts, np.diff(data.on(domain).tocsc().indptr).astype(float)
 
 
 def draw(demo: Demo, *, width: float = 13.0) -> Figure:
@@ -322,12 +335,15 @@ def draw(demo: Demo, *, width: float = 13.0) -> Figure:
     words.bar(
         np.arange(len(top)), demo.truth[top], color="0.85", label="names: exact (not private)"
     )
-    for name, estimate in (("linear", demo.linear), (RELEASED_BY, demo.estimate)):
-        look = decoder_style(name) | {"linestyle": ""}
-        words.plot(estimate[top], markersize=5, label=f"names: {name}", **look)
+    estimate, half = demo.counts.counts_[top], 1.96 * demo.counts.std_err_[top]
+    look = decoder_style("amp")
+    words.errorbar(
+        np.arange(len(top)), estimate, half, fmt=look["marker"], color=look["color"],
+        markersize=5, linewidth=1, label="names: private counts, 95 % intervals",
+    )  # fmt: skip
     names = [literal(name).plain.replace("$", r"\$") for name in demo.domain.names(top.tolist())]
     words.set_xticks(np.arange(len(top)), names, rotation=60, ha="right")
-    words.set(ylabel="mean over files", title="The 40 most used names")
+    words.set(ylabel="files", title="The 40 most used names")
     words.margins(x=0.01)
     first, cell = demo.hitters.results[0], demo.private.cell
     caption = (

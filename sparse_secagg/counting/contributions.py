@@ -26,7 +26,7 @@ __all__ = ["Contributions", "Held", "first_of_each", "presence", "presence_and_v
 
 _BUCKETS = 32
 #: Bytes of a bucket that stay in memory.
-_IN_MEMORY = 1 << 22
+_IN_MEMORY = 1 << 20
 
 
 @dataclass(frozen=True)

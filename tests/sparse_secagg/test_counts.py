@@ -551,6 +551,9 @@ def test_a_client_shows_how_many_items_it_holds_and_no_more():
         len(EDGES) - 2
     )
     assert not counts.size_vector(["elsewhere"]).any()
+    first = PrivateCounts(domain=["a", "b", "c"], epsilon=50.0).specs(200)[0]
+    rows = np.array([counts.size_vector(["a", "b"])] * 200)
+    assert counts.limit(first.spec.run(rows, simulation_seed=0)) == 2
 
 
 def test_results_say_whether_the_decoder_can_be_trusted(tmp_path):

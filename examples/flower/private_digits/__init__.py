@@ -1,0 +1,1 @@
+"""Handwritten digits, learnt privately in a Flower app."""
