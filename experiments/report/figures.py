@@ -200,9 +200,8 @@ def _own_limit(
     """Draw what state evolution says that message passing can reach, in its decoder's colour."""
     x, y = _prediction(axis, rows, "theory_limit")
     if len(x):
-        panel.plot(
-            x, y, ":", color=look["color"], linewidth=1.3, label=f"limit of {decoder_label(name)}"
-        )
+        label = f"limit of {decoder_label(name)}"
+        panel.plot(x, y, ":", color=look["color"], linewidth=1.3, label=label)
 
 
 def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: Tabular) -> None:

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from experiments.cli.app import app
 from experiments.cli.sweeping import SweepRequest, make_grid
 from experiments.recordings.recording import Recording
-from experiments.report.console import duration
 from experiments.sweeps.axes import AXES, parse_axis
 from experiments.sweeps.claims import CLAIMS
 from experiments.sweeps.presets import PRESETS
@@ -184,5 +183,3 @@ def test_axes_are_read_from_text():
         assert parse_axis(name) == (name, axis.values)
 
 
-def test_durations_are_written_as_people_do():
-    assert [duration(s) for s in (12, 240, 7500)] == ["12 s", "4 min", "2 h 5 min"]
