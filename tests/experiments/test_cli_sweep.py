@@ -181,5 +181,3 @@ def test_axes_are_read_from_text():
     assert parse_axis("noise-multiplier=0.5") == ("noise_multiplier", (0.5,))
     for name, axis in AXES.items():
         assert parse_axis(name) == (name, axis.values)
-
-
