@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,12 @@ def decoder_style(decoder: str) -> dict[str, Any]:
     line = _OPTIONS.get(options, 1 + zlib.crc32(options.encode()) % (len(_LINES) - 1))
     filled = {} if not options else {"markerfacecolor": "white"}
     return {"color": colour, "marker": marker, "linestyle": _LINES[line], **filled}
+
+
+def decoder_label(decoder: str) -> str:
+    """Return a decoder's text as a picture shows it: files without their folders, long ones cut."""
+    text = re.sub(r"=[^,]*/", "=", decoder)
+    return text if len(text) <= 32 else f"{text[:31]}…"
 
 
 def shades(n: int) -> list[dict[str, Any]]:
