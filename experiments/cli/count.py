@@ -23,7 +23,7 @@ def count(
     item: Annotated[str, typer.Option(help="Column of the items.")],
     domain: Annotated[
         str | None,
-        typer.Option(help="File of items, one per line; a number of hash cells as 2**20; or open."),
+        typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")] = None,
     epsilon: Annotated[float, typer.Option(help=describe("epsilon"))] = default("epsilon"),
