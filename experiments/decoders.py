@@ -6,7 +6,7 @@ lasso:debias            an option that the solver's constructor takes, switched 
 amp:low_rank,debias     a denoiser of message passing, and an option
 amp:positive            entries known to be at least zero, as in histograms
 amp:groups              rows of each layer active together, as a prior
-amp:scores=FILE         public scores as a prior, one number per line and entry
+amp:scores=FILE         public scores as a prior: one number per line and entry, or item,score
 lasso:alpha=cv,tol=1e-8 any other parameter of the constructor
 my_module:MySolver      a solver of one's own by its import path; options follow after a colon
 amp:denoiser=my_module:MyDenoiser   a denoiser likewise
@@ -15,6 +15,8 @@ amp:denoiser=my_module:MyDenoiser   a denoiser likewise
 from __future__ import annotations
 
 import ast
+import csv
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np
 
 import solvers
 from solvers import Solver, denoisers, priors
+from sparse_secagg.counting.domains import Domain, HashedItems, column_scores
 from sparse_secagg.parts import import_part, is_import_path, path_of
 
 #: Names people know, for the solver that serves them best.
@@ -33,7 +36,9 @@ _KNOWN: dict[str, Any] = {}
 Shapes = Mapping[str, tuple[int, ...]] | Sequence[tuple[int, ...]]
 
 
-def parse_decoder(spec: str | Solver, shapes: Shapes | None = None) -> Solver:
+def parse_decoder(
+    spec: str | Solver, shapes: Shapes | None = None, domain: Domain | None = None
+) -> Solver:
     """Return the solver that a text describes.
 
     Parameters
@@ -45,6 +50,8 @@ def parse_decoder(spec: str | Solver, shapes: Shapes | None = None) -> Solver:
     shapes : mapping or sequence of tuples, optional
         Shapes of the layers in the order of the flat vector, for those solvers that can use them:
         ``amp:low_rank``, which needs them, ``amp:auto`` and ``auto``.
+    domain : Domain, optional
+        What the entries of the vector are, where they are items: for scores by item.
 
     Examples
     --------
@@ -59,7 +66,7 @@ def parse_decoder(spec: str | Solver, shapes: Shapes | None = None) -> Solver:
     name, text = split_decoder(spec)
     allowed = set(_make(name).get_params(deep=False))
     options = [option.strip() for option in text.split(",")] if text else []
-    chosen = dict(_parameter(spec, name, option, allowed) for option in options)
+    chosen = dict(_parameter(spec, name, option, allowed, domain) for option in options)
     if len(chosen) < len(options):
         raise ValueError(f"decoder {spec!r} sets one parameter twice; leave one of them out.")
     if chosen.get("prior") == "groups":
@@ -147,10 +154,10 @@ def _name_of(kind: type) -> str:
     return path_of(kind)
 
 
-def check_decoder(spec: str, encoder: Any) -> None:
+def check_decoder(spec: str, encoder: Any, *, items: bool = False) -> None:
     """Raise ValueError for a decoder that cannot be made, or that the encoder does not suit."""
-    # shapes are known later; any will do to look at the options
-    parse_decoder(spec, {"": (2, 2)})
+    # shapes and domain are known later; any will do to look at the options
+    parse_decoder(spec, {"": (2, 2)}, HashedItems(2) if items else None)
     if split_decoder(spec)[0] == "median" and encoder != "count_sketch":
         raise ValueError(
             f"decoder 'median' needs encoder 'count_sketch', not {encoder!r}; leave one of them "
@@ -168,18 +175,72 @@ def _rows(spec: str, shapes: Shapes | None) -> priors.Groups:
     return priors.Groups(shapes=[tuple(shape) for shape in layers])
 
 
-def _scores(spec: str, path: str) -> priors.Scores:
+def read_scores(path: str | os.PathLike[str]) -> tuple[list[str], list[float]]:
+    """Return the items and their public scores of a file; no items where it holds scores alone.
+
+    A line is ``item,score``, as in CSV, or one score for each entry of the vector.
+    """
     try:
-        return priors.Scores(np.loadtxt(path, ndmin=1))
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+        scores = [float(row[-1]) for row in rows]
     except OSError as error:
-        raise ValueError(f"decoder {spec!r}: the scores cannot be read, {error}.") from error
+        raise ValueError(f"the scores cannot be read: {error}.") from error
+    except ValueError:
+        raise ValueError(f"{path} must hold item,score or a score in every line.") from None
+    widths = {len(row) for row in rows}
+    if widths not in ({1}, {2}):
+        raise ValueError(f"{path} must hold item,score or a score in every line.")
+    return ([row[0] for row in rows] if widths == {2} else []), scores
+
+
+def scores_prior(path: str | os.PathLike[str], domain: Domain | None) -> priors.Scores:
+    """Return the prior of a file of scores; those of items need the domain that they are of."""
+    items, scores = read_scores(path)
+    if not items:
+        return priors.Scores(np.asarray(scores))
+    if domain is None:
+        raise ValueError(f"{path} has scores of items, and no items are counted here.")
+    return priors.Scores(column_scores(domain, items, scores))
+
+
+def with_prior(decoders: Sequence[str], prior: str | None) -> tuple[str, ...]:
+    """Return the decoders, those that take a prior with ``scores:FILE``.
+
+    Examples
+    --------
+    >>> with_prior(["linear", "amp"], "scores:words.csv")
+    ('linear', 'amp:scores=words.csv')
+    """
+    if prior is None:
+        return tuple(decoders)
+    kind, _, path = prior.partition(":")
+    if kind != "scores" or not path:
+        raise ValueError(f"prior={prior!r} must be scores:FILE, of item,score or of scores alone.")
+    found = []
+    for text in decoders:
+        takes = split_decoder(text)[0] == "amp" and "scores=" not in text and "groups" not in text
+        sign = "," if ":" in text else ":"
+        found.append(f"{text}{sign}scores={path}" if takes else text)
+    if found == list(decoders):
+        raise ValueError(f"prior={prior!r}: none of {', '.join(decoders)} takes a prior; amp does.")
+    return tuple(found)
+
+
+def _scores(spec: str, path: str, domain: Domain | None) -> priors.Scores:
+    try:
+        return scores_prior(path, domain)
+    except ValueError as error:
+        raise ValueError(f"decoder {spec!r}: {error}") from error
 
 
 def _uses_shapes(chosen: Mapping[str, Any]) -> bool:
     return chosen.get("denoiser") in ("low_rank", "auto")
 
 
-def _parameter(spec: str, name: str, option: str, allowed: set[str]) -> tuple[str, Any]:
+def _parameter(
+    spec: str, name: str, option: str, allowed: set[str], domain: Domain | None
+) -> tuple[str, Any]:
     """Return the parameter that one option sets, and its value."""
     key, equals, value = (part.strip() for part in option.partition("="))
     if not equals and name == "amp":
@@ -190,7 +251,7 @@ def _parameter(spec: str, name: str, option: str, allowed: set[str]) -> tuple[st
         if key == "groups":
             return "prior", "groups"
     if name == "amp" and key == "scores":
-        return "prior", _scores(spec, value)
+        return "prior", _scores(spec, value, domain)
     switch = not equals and key in ("debias", "positive")
     if key == "denoiser" and is_import_path(value):
         kind = _KNOWN.get(value) or import_part(value, "denoiser", object)

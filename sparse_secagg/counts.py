@@ -305,6 +305,8 @@ class PrivateCounts(BaseEstimator):
         )
         if codes is not None:
             ballot = ballot or Ballot(tuple(range(64)), 2, codes)
+            if not ballot.cells:
+                raise ValueError("the ballot has no cells: none stood out, so none can be named.")
             stages.append(_stage_of(ballot, base, z["names"], n_users))
         for stage in stages[:-1]:
             account.add(privacy_of(stage.spec, stage.dim, n_users))

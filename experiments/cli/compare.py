@@ -7,59 +7,41 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.options import (
-    AsJson,
-    Backend,
-    ClipNorm,
-    Compressions,
-    Decoders,
-    Delta,
-    Encoder,
-    Epsilons,
-    Jobs,
-    Mechanism,
-    NBits,
-    NoiseMultipliers,
-    NRows,
-    Output,
-    Scheduler,
-    Seed,
-    numbers,
-    whole,
-    words,
-)
+from experiments.cli import options as opt
 
 
 def compare(
     recording: Annotated[Path, typer.Argument(help="Folder of a recording, or .npy or .npz.")],
-    compression: Compressions = None,
-    epsilon: Epsilons = None,
-    noise_multiplier: NoiseMultipliers = None,
-    delta: Delta = None,
-    decoder: Decoders = None,
-    encoder: Encoder = None,
-    mechanism: Mechanism = None,
-    n_rows: NRows = None,
-    n_bits: NBits = None,
-    clip_norm: ClipNorm = None,
+    compression: opt.Compressions = None,
+    epsilon: opt.Epsilons = None,
+    noise_multiplier: opt.NoiseMultipliers = None,
+    delta: opt.Delta = None,
+    decoder: opt.Decoders = None,
+    prior: opt.Prior = None,
+    encoder: opt.Encoder = None,
+    mechanism: opt.Mechanism = None,
+    n_rows: opt.NRows = None,
+    n_bits: opt.NBits = None,
+    clip_norm: opt.ClipNorm = None,
     rounds: Annotated[
         list[str] | None, typer.Option("--round", metavar="N,…", help="Rounds by number; else all.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(parser=whole, metavar="N", help="Draws of sketch and noise per round.")
+        int,
+        typer.Option(parser=opt.whole, metavar="N", help="Draws of sketch and noise a round."),
     ] = 3,
     top: Annotated[
-        int, typer.Option(parser=whole, metavar="K", help="K of top-K precision and recall.")
+        int, typer.Option(parser=opt.whole, metavar="K", help="K of top-K precision and recall.")
     ] = 100,
-    jobs: Jobs = 1,
-    backend: Backend = "loky",
-    scheduler: Scheduler = None,
+    jobs: opt.Jobs = 1,
+    backend: opt.Backend = "loky",
+    scheduler: opt.Scheduler = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run failed cells again.")
     ] = False,
-    output: Output = Path("compare-output"),
-    as_json: AsJson = False,
-    seed: Seed = 0,
+    output: opt.Output = Path("compare-output"),
+    as_json: opt.AsJson = False,
+    seed: opt.Seed = 0,
 ) -> None:
     """Decode recorded updates with every decoder and say which one to use."""
     from experiments.cli.sweeping import RunOptions, SweepRequest, run_command
@@ -68,8 +50,8 @@ def compare(
         raise typer.BadParameter("give --epsilon or --noise-multiplier, not both.")
     if draws < 1:
         raise typer.BadParameter(f"--draws {draws} must be at least 1.")
-    rates = numbers("--compression", compression) or (10.0,)
-    noises = numbers("--epsilon", epsilon), numbers("--noise-multiplier", noise_multiplier)
+    rates = opt.numbers("--compression", compression) or (10.0,)
+    noises = opt.numbers("--epsilon", epsilon), opt.numbers("--noise-multiplier", noise_multiplier)
     name = "noise_multiplier" if noises[1] else "epsilon"
     noise = noises[1] or noises[0] or (1.0,)
     axes = {"compression": tuple(dict.fromkeys(rates))}
@@ -87,10 +69,11 @@ def compare(
     request = SweepRequest(
         given_axes=axes,
         recording=recording,
-        rounds=tuple(map(whole, words(rounds))),
+        rounds=tuple(map(opt.whole, opt.words(rounds))),
         encoders=() if encoder is None else (encoder,),
         mechanisms=() if mechanism is None else (mechanism,),
-        decoders=words(decoder),
+        decoders=opt.words(decoder),
+        prior=prior,
         seeds=draws,
         first_seed=seed,
         fixed=fixed,

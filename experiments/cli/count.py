@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shlex
 import sys
@@ -24,7 +23,7 @@ def count(
     item: Annotated[str, typer.Option(help="Column of the items.")],
     domain: Annotated[
         str | None,
-        typer.Option(help="File of items, one per line; a number of hash cells as 2**20; or open."),
+        typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")] = None,
     epsilon: Annotated[float, typer.Option(help=describe("epsilon"))] = default("epsilon"),
@@ -58,6 +57,7 @@ def count(
     as_json: AsJson = False,
 ) -> None:
     """Count the users of each item of a table, privately."""
+    from experiments.datasets import read_items
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
@@ -70,7 +70,7 @@ def count(
             progress=lambda text: typer.echo(text, err=True),
             **given,
         )  # fmt: skip
-        names = None if candidates is None else _lines(candidates)
+        names = None if candidates is None else list(read_items(candidates))
         if output is not None:
             make_folder(output)  # a place that cannot be written must not cost a round
         counts.fit(table, user=user, item=item, weight=weight)
@@ -125,26 +125,13 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
     return "\n".join(lines)
 
 
-def _lines(path: Path) -> list[str]:
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file of items, one per line.")
-    text = path.read_text(encoding="utf-8-sig")
-    return [line.removesuffix("\r") for line in text.split("\n") if line]
-
-
 def _prior(prior: str | None, domain: str | None) -> Any:
     if prior is None:
         return None
-    from solvers.priors import Scores
-    from sparse_secagg.counting.domains import column_scores, make_domain
+    from experiments.decoders import scores_prior
+    from sparse_secagg.counting.domains import make_domain
 
     kind, _, path = prior.partition(":")
     if kind != "scores" or not Path(path).is_file():
         raise ValueError(f"prior={prior!r} must be scores:FILE, a CSV file of items and scores.")
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
-    try:
-        items, scores = [row[0] for row in rows], [float(row[1]) for row in rows]
-    except (IndexError, ValueError):
-        raise ValueError(f"{path} must hold an item and a number in every line.") from None
-    return Scores(column_scores(make_domain(domain), items, scores))
+    return scores_prior(path, make_domain(domain))

@@ -338,9 +338,15 @@ def draw(demo: Demo, *, width: float = 13.0) -> Figure:
     estimate, half = demo.counts.counts_[top], 1.96 * demo.counts.std_err_[top]
     look = decoder_style("amp")
     words.errorbar(
-        np.arange(len(top)), estimate, half, fmt=look["marker"], color=look["color"],
-        markersize=5, linewidth=1, label="names: private counts, 95 % intervals",
-    )  # fmt: skip
+        np.arange(len(top)),
+        estimate,
+        half,
+        fmt=look["marker"],
+        color=look["color"],
+        markersize=5,
+        linewidth=1,
+        label=f"names: private counts of at most {demo.counts.max_items_} names per file",
+    )
     names = [literal(name).plain.replace("$", r"\$") for name in demo.domain.names(top.tolist())]
     words.set_xticks(np.arange(len(top)), names, rotation=60, ha="right")
     words.set(ylabel="files", title="The 40 most used names")

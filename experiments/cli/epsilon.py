@@ -9,36 +9,23 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from experiments.cli.options import (
-    AsJson,
-    Clients,
-    Colluders,
-    Delta,
-    NoiseMultipliers,
-    Rounds,
-    numbers,
-    round_option,
-    whole,
-)
+from experiments.cli import options as opt
 
 
 def epsilon(
-    clients: Clients = None,
+    clients: opt.Clients = None,
     population: Annotated[
-        int | None,
-        round_option(
-            "population", "Clients from whom each round's are drawn.", parser=whole, metavar="N"
-        ),
+        int | None, opt.whole_option("population", "Clients from whom each round's are drawn.")
     ] = None,
-    rounds: Rounds = None,
-    delta: Delta = None,
-    noise_multiplier: NoiseMultipliers = None,
-    colluders: Colluders = None,
-    adjacency: Annotated[str | None, round_option("adjacency")] = None,
+    rounds: opt.Rounds = None,
+    delta: opt.Delta = None,
+    noise_multiplier: opt.NoiseMultipliers = None,
+    colluders: opt.Colluders = None,
+    adjacency: Annotated[str | None, opt.round_option("adjacency")] = None,
     preset: Annotated[
         str | None, typer.Option(help="A setting of the paper: f-emnist or stack-overflow.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Turn noise multipliers into epsilon, for every observer."""
     from experiments.report.epsilon_table import as_document, epsilon_table, show
@@ -52,7 +39,7 @@ def epsilon(
             delta=delta,
             colluders=colluders or None,
             adjacency=adjacency,
-            noise_multipliers=numbers("--noise-multiplier", noise_multiplier) or None,
+            noise_multipliers=opt.numbers("--noise-multiplier", noise_multiplier) or None,
         )
         rows = epsilon_table(setting)
     except ValueError as error:

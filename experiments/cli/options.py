@@ -67,7 +67,8 @@ def _several(name: str, kind: str) -> Any:
     return round_option(name, metavar=f"{kind},…")
 
 
-def _whole(name: str, text: str | None = None) -> Any:
+def whole_option(name: str, text: str | None = None) -> Any:
+    """Return the option of a whole number of a round."""
     return round_option(name, text, parser=whole, metavar="N")
 
 
@@ -78,11 +79,11 @@ Epsilons = Annotated[list[str] | None, _several("epsilon", "E")]
 NoiseMultiplier = Annotated[float | None, round_option("noise_multiplier")]
 NoiseMultipliers = Annotated[list[str] | None, _several("noise_multiplier", "Z")]
 Delta = Annotated[float | None, round_option("delta")]
-NBits = Annotated[int | None, _whole("n_bits")]
-NRows = Annotated[int | None, _whole("n_rows")]
-Sparsity = Annotated[int | None, _whole("sparsity", "Nonzero entries s of the mean.")]
-Rounds = Annotated[int | None, _whole("rounds", "Rounds, which share epsilon.")]
-Colluders = Annotated[int | None, _whole("colluders")]
+NBits = Annotated[int | None, whole_option("n_bits")]
+NRows = Annotated[int | None, whole_option("n_rows")]
+Sparsity = Annotated[int | None, whole_option("sparsity", "Nonzero entries s of the mean.")]
+Rounds = Annotated[int | None, whole_option("rounds", "Rounds, which share epsilon.")]
+Colluders = Annotated[int | None, whole_option("colluders")]
 Encoder = Annotated[str | None, round_option("encoder")]
 Encoders = Annotated[list[str] | None, _several("encoder", "NAME")]
 Mechanism = Annotated[str | None, round_option("mechanism")]
@@ -90,14 +91,15 @@ Mechanisms = Annotated[list[str] | None, _several("mechanism", "NAME")]
 _DECODER = "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, amp:low_rank,debias."
 Decoder = Annotated[str | None, round_option("decoder", _DECODER)]
 Decoders = Annotated[list[str] | None, round_option("decoder", _DECODER, metavar="NAME,…")]
+Prior = Annotated[
+    str | None, round_option("prior", "scores:FILE, public scores for amp: item,score or a score.")
+]
 ClipNorm = Annotated[float | None, round_option("clip_norm", "ℓ₂ clip of a client's vector.")]
 
-Dim = Annotated[
-    int | None, typer.Option("--dim", parser=whole, metavar="N", help="Length d of a vector.")
-]
-Clients = Annotated[
-    int | None, typer.Option("--clients", parser=whole, metavar="N", help="Clients n of a round.")
-]
+DIM = typer.Option("--dim", parser=whole, metavar="N", help="Length d of a vector.")
+CLIENTS = typer.Option("--clients", parser=whole, metavar="N", help="Clients n of a round.")
+Dim = Annotated[int | None, DIM]
+Clients = Annotated[int | None, CLIENTS]
 Output = Annotated[Path, typer.Option(help="Folder for pictures and machine-readable results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Seed = Annotated[

@@ -7,43 +7,27 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.options import (
-    AsJson,
-    Colluders,
-    Compression,
-    Delta,
-    Encoder,
-    Epsilon,
-    Mechanism,
-    NBits,
-    NoiseMultiplier,
-    NRows,
-    Rounds,
-    Sparsity,
-    round_option,
-    whole,
-)
+from experiments.cli import options as opt
 
 
 def plan(
-    dim: Annotated[int, typer.Option(parser=whole, metavar="N", help="Length d of a vector.")],
-    clients: Annotated[int, typer.Option(parser=whole, metavar="N", help="Clients n of a round.")],
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    noise_multiplier: NoiseMultiplier = None,
-    clip_norm: Annotated[
-        float | None, round_option("clip_norm", "ℓ₂ clip of a client's vector.")
-    ] = None,
-    n_bits: NBits = None,
-    compression: Compression = None,
-    sparsity: Sparsity = None,
-    encoder: Encoder = None,
+    dim: Annotated[int, opt.DIM],
+    clients: Annotated[int, opt.CLIENTS],
+    epsilon: opt.Epsilon = None,
+    delta: opt.Delta = None,
+    noise_multiplier: opt.NoiseMultiplier = None,
+    clip_norm: opt.ClipNorm = None,
+    n_bits: opt.NBits = None,
+    compression: opt.Compression = None,
+    sparsity: opt.Sparsity = None,
+    encoder: opt.Encoder = None,
     decoder: Annotated[
-        str | None, round_option("decoder", "linear, lasso or amp; else chosen.")
+        str | None, opt.round_option("decoder", "linear, lasso or amp; else chosen.")
     ] = None,
-    colluders: Colluders = None,
+    colluders: opt.Colluders = None,
     secagg: Annotated[
-        str | None, round_option("secagg", "ideal, or masked to count the bytes of the protocol.")
+        str | None,
+        opt.round_option("secagg", "ideal, or masked to count the bytes of the protocol."),
     ] = None,
     error_slack: Annotated[
         float, typer.Option(help="Error accepted over the best possible: 1 allows twice.")
@@ -52,17 +36,17 @@ def plan(
         float | None,
         typer.Option(help="Largest squared error over clip², in place of the slack."),
     ] = None,
-    population: Annotated[int | None, round_option("population", parser=whole, metavar="N")] = None,
-    rounds: Rounds = None,
-    observer: Annotated[str | None, round_option("observer")] = None,
-    mechanism: Mechanism = None,
-    n_rows: NRows = None,
-    sketch_clip: Annotated[str | None, round_option("sketch_clip")] = None,
+    population: Annotated[int | None, opt.whole_option("population")] = None,
+    rounds: opt.Rounds = None,
+    observer: Annotated[str | None, opt.round_option("observer")] = None,
+    mechanism: opt.Mechanism = None,
+    n_rows: opt.NRows = None,
+    sketch_clip: Annotated[str | None, opt.round_option("sketch_clip")] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help="Draw error against bytes, as PNG, SVG or PDF by the suffix."),
     ] = None,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Choose encoder, sketch length, bits, noise and decoder, and predict the error."""
     from experiments.report.plan_figure import check_picture, draw_plan

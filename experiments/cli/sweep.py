@@ -8,31 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from experiments.cli.options import (
-    AsJson,
-    Backend,
-    Clients,
-    ClipNorm,
-    Compression,
-    Data,
-    Decoders,
-    Delta,
-    Dim,
-    Encoders,
-    Epsilon,
-    Jobs,
-    Mechanisms,
-    NBits,
-    NoiseMultiplier,
-    NRows,
-    Output,
-    Rounds,
-    Scheduler,
-    Seed,
-    Sparsity,
-    whole,
-    words,
-)
+from experiments.cli import options as opt
 
 
 def sweep(
@@ -58,38 +34,39 @@ def sweep(
     ] = None,
     recorded_round: Annotated[
         int | None,
-        typer.Option(parser=whole, metavar="N", help="Which recorded round; all by default."),
+        typer.Option(parser=opt.whole, metavar="N", help="Which recorded round; all by default."),
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(help="Train: a cell is a training run, or a round of heavy-hitters."),
     ] = None,
-    encoder: Encoders = None,
-    mechanism: Mechanisms = None,
-    decoder: Decoders = None,
+    encoder: opt.Encoders = None,
+    mechanism: opt.Mechanisms = None,
+    decoder: opt.Decoders = None,
+    prior: opt.Prior = None,
     seeds: Annotated[
-        int | None, typer.Option(parser=whole, metavar="N", help="Repetitions.")
+        int | None, typer.Option(parser=opt.whole, metavar="N", help="Repetitions.")
     ] = None,
-    dim: Dim = None,
-    clients: Clients = None,
-    sparsity: Sparsity = None,
-    compression: Compression = None,
-    n_bits: NBits = None,
-    n_rows: NRows = None,
-    epsilon: Epsilon = None,
-    noise_multiplier: NoiseMultiplier = None,
-    delta: Delta = None,
-    clip_norm: ClipNorm = None,
-    rounds: Rounds = None,
+    dim: opt.Dim = None,
+    clients: opt.Clients = None,
+    sparsity: opt.Sparsity = None,
+    compression: opt.Compression = None,
+    n_bits: opt.NBits = None,
+    n_rows: opt.NRows = None,
+    epsilon: opt.Epsilon = None,
+    noise_multiplier: opt.NoiseMultiplier = None,
+    delta: opt.Delta = None,
+    clip_norm: opt.ClipNorm = None,
+    rounds: opt.Rounds = None,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE, a further field of the cells.")
     ] = None,
     store: Annotated[
         Path | None, typer.Option(help="File of results; OUTPUT/results.sqlite by default.")
     ] = None,
-    jobs: Jobs = -1,
-    backend: Backend = "loky",
-    scheduler: Scheduler = None,
+    jobs: opt.Jobs = -1,
+    backend: opt.Backend = "loky",
+    scheduler: opt.Scheduler = None,
     slack: Annotated[
         float | None,
         typer.Option(help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric."),
@@ -97,14 +74,14 @@ def sweep(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run failed cells again.")
     ] = False,
-    export: Annotated[str | None, typer.Option(help="csv or parquet: every cell, beside.")] = None,
+    export: Annotated[str | None, typer.Option(help="csv: every cell, beside.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells and estimate the time; run nothing.")
+        bool, typer.Option("--dry-run", help="List the cells; run nothing.")
     ] = False,
-    data: Data = None,
-    output: Output = Path("sweep-output"),
-    as_json: AsJson = False,
-    seed: Seed = 0,
+    data: opt.Data = None,
+    output: opt.Output = Path("sweep-output"),
+    as_json: opt.AsJson = False,
+    seed: opt.Seed = 0,
 ) -> None:
     """Draw trade-off curves; in parallel, resumable, decoders compared on the same noise."""
     from experiments.cli.sweeping import RunOptions, SweepRequest, list_presets, run_command
@@ -120,9 +97,10 @@ def sweep(
         rounds=() if recorded_round is None else (recorded_round,),
         task=task,
         data=data,
-        encoders=words(encoder),
-        mechanisms=words(mechanism),
-        decoders=words(decoder),
+        encoders=opt.words(encoder),
+        mechanisms=opt.words(mechanism),
+        decoders=opt.words(decoder),
+        prior=prior,
         seeds=seeds,
         first_seed=seed,
         fixed={

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from joblib import effective_n_jobs
 from rich.console import Console
 
-from experiments.decoders import parse_decoder
+from experiments.decoders import parse_decoder, with_prior
 from experiments.recordings.importers import opened
-from experiments.report.console import SweepProgress, duration, show_verdicts, winners_text
+from experiments.report.console import SweepProgress, show_verdicts, winners_text
 from experiments.report.figures import draw_paper, draw_phase, draw_sweep
 from experiments.report.html import (
     Picture,
@@ -46,7 +45,6 @@ from experiments.sweeps.cells import HittersCell, RecordingCell, TaskCell
 from experiments.sweeps.claims import CLAIMS, Verdict
 from experiments.sweeps.engine import (
     describe_failures,
-    estimate_seconds,
     missing_draws,
     run_sweep,
 )
@@ -74,6 +72,7 @@ class SweepRequest:
     encoders: Sequence[str] = ()
     mechanisms: Sequence[str] = ()
     decoders: Sequence[str] = ()
+    prior: str | None = None  # scores:FILE, for the decoders that take one
     seeds: int | None = None
     first_seed: int = 0
     #: Values of parameters that do not vary.
@@ -122,7 +121,7 @@ def make_grid(request: SweepRequest) -> Grid:
         base,
         encoders=tuple(request.encoders) or (preset.encoders if request.preset else ()),
         mechanisms=tuple(request.mechanisms),
-        decoders=_decoders(request, preset, kind),
+        decoders=with_prior(_decoders(request, preset, kind), request.prior),
         seeds=tuple(range(request.first_seed, request.first_seed + seeds)),
         variants=_variants(request, preset),
         inputs=Inputs(
@@ -214,8 +213,8 @@ def list_presets(console: Console) -> None:
     console.print("[bold]claims[/bold]  Do the paper's headline claims hold? (pass or fail)")
 
 
-def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str, Any]:
-    """Print the cells that would run and the time they would take; nothing is kept."""
+def list_cells(grid: Grid, path: Path, console: Console) -> dict[str, Any]:
+    """Print the cells that would run."""
     there = path.is_file()
     with Store(path if there else ":memory:", read_only=there) as store:
         draws = missing_draws(grid, store)
@@ -224,20 +223,11 @@ def list_cells(grid: Grid, path: Path, jobs: int, console: Console) -> dict[str,
     names = [*grid.axes, *grid.variants, "encoder", "mechanism", "decoder", "seed"]
     for cell in cells:
         console.print(literal(", ".join(f"{n}={cell.parameters().get(n)}" for n in names)))
-    wall = estimate_seconds(draws, grid.inputs) / effective_n_jobs(jobs)
-    console.print(
-        f"{total} cells, {total - len(cells)} of them done before; {len(cells)} to run in "
-        f"{len(draws)} draws: about {duration(wall)} with {effective_n_jobs(jobs)} job(s), from a "
-        "probe.",
-        highlight=False,
-    )
-    return {
-        "cells": total,
-        "done": total - len(cells),
-        "draws": len(draws),
-        "seconds": wall,
-        "missing": [cell.parameters() for cell in cells],
-    }
+    done = total - len(cells)
+    text = f"{total} cells, {done} of them done before; {len(cells)} to run in {len(draws)} draws."
+    console.print(text, highlight=False)
+    missing = [cell.parameters() for cell in cells]
+    return {"cells": total, "done": done, "draws": len(draws), "missing": missing}
 
 
 @dataclass(frozen=True)
@@ -265,8 +255,8 @@ class RunOptions:
     def check(self) -> None:
         """Raise ValueError for what could not work, before any work."""
         check_backend(self.backend, self.scheduler)
-        if self.export not in (None, "csv", "parquet"):
-            raise ValueError(f"--export {self.export} must be csv or parquet.")
+        if self.export not in (None, "csv"):
+            raise ValueError(f"--export {self.export} must be csv.")
         if self.slack is not None and not self.slack >= 0:
             raise ValueError(f"--slack {self.slack} must be a number of at least 0.")
 
@@ -378,7 +368,7 @@ def run_request(
     parts = _parts(request)
     grids = [make_grid(part) for part in parts]
     if options.dry_run:
-        listed = [list_cells(g, options.store_path, options.jobs, console) for g in grids]
+        listed = [list_cells(g, options.store_path, console) for g in grids]
         return (listed[0] if len(listed) == 1 else {"sweeps": listed}), []
     found = []
     with Store(options.store_path) as store:

@@ -11,25 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from experiments.cli.options import (
-    AsJson,
-    Clients,
-    Colluders,
-    Compression,
-    Data,
-    Decoder,
-    Delta,
-    Encoder,
-    Epsilon,
-    Mechanism,
-    NBits,
-    NoiseMultiplier,
-    NRows,
-    Output,
-    Rounds,
-    round_option,
-    whole,
-)
+from experiments.cli import options as opt
 
 
 def train(
@@ -40,27 +22,28 @@ def train(
             "next-word, next-word-paper or heavy-hitters."
         ),
     ] = "digits",
-    rounds: Rounds = None,
-    clients: Clients = None,
-    noise_multiplier: NoiseMultiplier = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    compression: Compression = None,
-    n_bits: NBits = None,
-    encoder: Encoder = None,
-    n_rows: NRows = None,
-    mechanism: Mechanism = None,
-    decoder: Decoder = None,
+    rounds: opt.Rounds = None,
+    clients: opt.Clients = None,
+    noise_multiplier: opt.NoiseMultiplier = None,
+    epsilon: opt.Epsilon = None,
+    delta: opt.Delta = None,
+    compression: opt.Compression = None,
+    n_bits: opt.NBits = None,
+    encoder: opt.Encoder = None,
+    n_rows: opt.NRows = None,
+    mechanism: opt.Mechanism = None,
+    decoder: opt.Decoder = None,
+    prior: opt.Prior = None,
     debias: Annotated[
         bool | None, typer.Option(help="Unbiased estimates; else the task's choice.")
     ] = None,
     clip_norm: Annotated[
-        str | None, round_option("clip_norm", "ℓ₂ clip of an update: a number, or adaptive.")
+        str | None, opt.round_option("clip_norm", "ℓ₂ clip of an update: a number, or adaptive.")
     ] = None,
     client_rate: Annotated[float | None, typer.Option(help="Clients' learning rate.")] = None,
     server_rate: Annotated[float | None, typer.Option(help="Server's learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Server's momentum.")] = None,
-    colluders: Colluders = None,
+    colluders: opt.Colluders = None,
     private_noise: Annotated[
         bool, typer.Option("--private-noise", help="Noise and cohorts that nobody can repeat.")
     ] = False,
@@ -72,20 +55,20 @@ def train(
     ] = False,
     patience: Annotated[
         int | None,
-        typer.Option(parser=whole, metavar="N", help="Stop after N rounds without a new best."),
+        typer.Option(parser=opt.whole, metavar="N", help="Stop after N rounds without a new best."),
     ] = None,
-    output: Output = Path("train-output"),
-    as_json: AsJson = False,
+    output: opt.Output = Path("train-output"),
+    as_json: opt.AsJson = False,
     jobs: Annotated[
-        int, typer.Option(parser=whole, metavar="N", help="Threads of the local training.")
+        int, typer.Option(parser=opt.whole, metavar="N", help="Threads of the local training.")
     ] = 1,
     seed: Annotated[
         int,
         typer.Option(
-            parser=whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
+            parser=opt.whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
         ),
     ] = 0,
-    data: Data = None,
+    data: opt.Data = None,
     domain: Annotated[
         str | None,
         typer.Option(
@@ -124,7 +107,7 @@ def train(
             encoder=encoder,
             n_rows=n_rows,
             mechanism=mechanism,
-            decoder=decoder,
+            decoder=_decoder(task, decoder, prior),
             debias=debias,
             clip_norm=_number(clip_norm),
             client_rate=client_rate,
@@ -164,6 +147,16 @@ def train(
     training_report.show(result, console)
     for path in files:
         console.print(literal(f"written: {path}"))
+
+
+def _decoder(task: str, decoder: str | None, prior: str | None) -> str | None:
+    """Return the decoder, the task's own where none is given, with the prior."""
+    from experiments.decoders import with_prior
+    from experiments.training import tasks
+
+    if prior is None:
+        return decoder
+    return with_prior([decoder or tasks.get(task).settings.decoder], prior)[0]
 
 
 def _number(text: str | None) -> float | str | None:

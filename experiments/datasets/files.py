@@ -28,16 +28,9 @@ def data_folder(data: str | os.PathLike[str] | None) -> Path | None:
 def find(
     names: Sequence[str], data: str | os.PathLike[str] | None, *, what: str, remedy: str
 ) -> Path:
-    """Return the first of the named files that the data folder holds, or say what is missing.
+    """Return the first of the named files that the data folder, or ``data``, holds.
 
-    Parameters
-    ----------
-    names : sequence of str
-        File names, the preferred first.
-    data : path, optional
-        The folder, or the file itself; by default the folder that SPARSE_SECAGG_DATA names.
-    what, remedy : str
-        What the file is and how to get it, for the message.
+    If there is none, the error says what the file is and how to get it.
     """
     folder = data_folder(data)
     if folder is not None and folder.is_file():

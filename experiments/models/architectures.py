@@ -36,11 +36,7 @@ class Architecture:
     @property
     def slices(self) -> dict[str, slice]:
         """Where each layer lies in the flat vector."""
-        found, start = {}, 0
-        for name, shape in self.shapes.items():
-            found[name] = slice(start, start + math.prod(shape))
-            start = found[name].stop
-        return found
+        return layer_slices(self.shapes)
 
     def split(self, weights: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
         """Return views of the flat vector in the shapes of the layers."""
@@ -51,6 +47,15 @@ class Architecture:
             )
         slices = self.slices
         return {name: weights[slices[name]].reshape(shape) for name, shape in self.shapes.items()}
+
+
+def layer_slices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, slice]:
+    """Return where each layer lies in the flat vector."""
+    slices, start = {}, 0
+    for name, shape in shapes.items():
+        slices[name] = slice(start, start + math.prod(shape))
+        start = slices[name].stop
+    return slices
 
 
 def multilayer_perceptron(*sizes: int) -> Architecture:

@@ -38,7 +38,6 @@ class Model(ABC):
     def initial(self, seed: int) -> NDArray[np.float32]:
         """Return the weights at which training starts."""
 
-    @abstractmethod
     def local_update(
         self,
         weights: NDArray[np.float32],
@@ -64,6 +63,19 @@ class Model(ABC):
         out : ndarray of shape (d,), optional
             Where to write the update.
         """
+        x, y = examples
+        local = np.empty_like(weights) if out is None else out
+        local[:] = weights
+        for batch in _batches(len(y), batch_size, rng):
+            self.descend(local, x[batch], y[batch], learning_rate)
+        local -= weights
+        return local
+
+    @abstractmethod
+    def descend(
+        self, local: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64], step: float
+    ) -> None:
+        """Move weights, in place, by ``step`` against the gradient on a batch."""
 
     @abstractmethod
     def accuracy(
@@ -72,7 +84,7 @@ class Model(ABC):
         """Return the share of right predictions."""
 
 
-def batches(n_examples: int, batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def _batches(n_examples: int, batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """Return the examples of one epoch in random order, in batches; the last may be smaller."""
     order = rng.permutation(n_examples)
     return [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]

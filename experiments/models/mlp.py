@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.models.architectures import multilayer_perceptron
-from experiments.models.base import Examples, Model, batches
+from experiments.models.base import Model
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]
 
@@ -45,24 +45,10 @@ class MLP(Model):
             W[:] = rng.normal(0, np.sqrt(2 / len(W)), W.shape)
         return weights
 
-    def local_update(
-        self,
-        weights: NDArray[np.float32],
-        examples: Examples,
-        *,
-        learning_rate: float,
-        batch_size: int,
-        rng: np.random.Generator,
-        out: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
-        x, y = examples
-        local = np.empty_like(weights) if out is None else out
-        local[:] = weights
-        layers = self._layers(local)
-        for batch in batches(len(y), batch_size, rng):
-            _descend(layers, x[batch], y[batch], learning_rate)
-        local -= weights
-        return local
+    def descend(
+        self, local: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64], step: float
+    ) -> None:
+        _descend(self._layers(local), x, y, step)
 
     def gradient(
         self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.models.architectures import Architecture, emnist_cnn, next_word_lstm
-from experiments.models.base import Examples, Model, batches
+from experiments.models.base import Model
 
 try:
     import torch
@@ -61,32 +61,19 @@ class TorchModel(Model):
                 part[:] = rng.uniform(-bound, bound, part.shape)
         return weights
 
-    def local_update(
-        self,
-        weights: NDArray[np.float32],
-        examples: Examples,
-        *,
-        learning_rate: float,
-        batch_size: int,
-        rng: np.random.Generator,
-        out: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
-        x, y = examples
-        local = np.empty_like(weights) if out is None else out
-        local[:] = weights
-        flat = torch.from_numpy(local)  # shares memory: steps on it are steps on ``local``
+    def descend(
+        self, local: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64], step: float
+    ) -> None:
         _use_one_thread()
-        for batch in batches(len(y), batch_size, rng):
-            leaves = self._tensors(flat, trainable=True)
-            loss = self.loss(leaves, torch.from_numpy(x[batch]), torch.from_numpy(y[batch]))
-            if not loss.requires_grad:
-                continue  # a batch of padding only
-            gradients = torch.autograd.grad(loss, list(leaves.values()))
-            with torch.no_grad():
-                for leaf, gradient in zip(leaves.values(), gradients):
-                    leaf -= learning_rate * gradient
-        local -= weights
-        return local
+        flat = torch.from_numpy(local)  # shares memory: steps on it are steps on ``local``
+        leaves = self._tensors(flat, trainable=True)
+        loss = self.loss(leaves, torch.from_numpy(x), torch.from_numpy(y))
+        if not loss.requires_grad:
+            return  # a batch of padding only
+        gradients = torch.autograd.grad(loss, list(leaves.values()))
+        with torch.no_grad():
+            for leaf, gradient in zip(leaves.values(), gradients):
+                leaf -= step * gradient
 
     def loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the mean cross-entropy of a batch."""

@@ -1,14 +1,11 @@
-"""A sweep in the terminal: progress with the best so far, and sentences about what it found."""
+"""A sweep in the terminal: progress, and sentences about what it found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,16 +14,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
-from experiments.report.tables import value_text
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
 from experiments.sweeps.claims import Verdict
 from experiments.sweeps.store import Result
-
-#: Rows of the live table.
-_BEST_ROWS = 8
 
 
 def bar(console: Console) -> Progress:
@@ -43,82 +35,24 @@ def bar(console: Console) -> Progress:
 
 
 class SweepProgress:
-    """A bar over cells with an estimate of the time left, and a table of the best so far.
-
-    Call it with the results of every finished draw.
-    """
+    """A bar over cells with an estimate of the time left; call it with each draw's results."""
 
     def __init__(self, total: int, console: Console) -> None:
         self._bar = bar(console)
         self._task = self._bar.add_task("cells", total=total)
-        self._values: dict[tuple[str, str], dict[tuple[Any, ...], list[float]]] = {}
-        self._lower = True
-        self._metric = ""
         self._refused = 0
-        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
 
     def __enter__(self) -> Self:
-        self._live.__enter__()
+        self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-        if not self._live.console.is_terminal:
-            self._live.console.print()  # the last frame ends without a line feed
+    def __exit__(self, *exception: Any) -> None:
+        self._bar.stop()
 
     def __call__(self, results: list[Result]) -> None:
-        for result in results:
-            cell = result.cell
-            self._metric, self._lower = cell.metric, cell.lower_is_better
-            value = result.metrics.get(cell.metric)
-            if value is None:
-                self._refused += 1
-                continue
-            setting = cell.setting()
-            place = tuple((name, setting[name]) for name in cell.axes if setting.get(name))
-            series = self._values.setdefault((cell.spec.encoder, cell.spec.decoder), {})
-            series.setdefault(place, []).append(value)
-        self._bar.advance(self._task, len(results))
-
-    def _render(self) -> Group:
-        table = Table(title=f"best {self._metric} so far", title_justify="left")
-        for k, heading in enumerate(("encoder", "decoder", "best", "where", "cells")):
-            table.add_column(heading, justify="right" if k in (2, 4) else "left")
-        for row in self._best()[:_BEST_ROWS]:
-            table.add_row(*map(literal, row))
+        self._refused += sum(r.metrics.get(r.cell.metric) is None for r in results)
         text = f"cells ({self._refused} without a value)" if self._refused else "cells"
-        self._bar.update(self._task, description=text)
-        return Group(table, self._bar) if self._values else Group(self._bar)
-
-    def _best(self) -> list[tuple[str, ...]]:
-        pick = min if self._lower else max
-        constant = self._constant()
-        rows = []
-        for (encoder, decoder), places in list(self._values.items()):
-            means = {place: float(np.mean(values)) for place, values in places.items()}
-            where = pick(means, key=lambda place: means[place])
-            shown = ", ".join(f"{n}={value_text(v)}" for n, v in where if (n, v) not in constant)
-            count = str(sum(map(len, places.values())))
-            rows.append((means[where], (encoder, decoder, f"{means[where]:.4g}", shown, count)))
-        rows.sort(key=lambda row: row[0], reverse=not self._lower)
-        return [row for _, row in rows]
-
-    def _constant(self) -> set[tuple[str, Any]]:
-        places = [set(place) for series in self._values.values() for place in series]
-        return set.intersection(*places) if len(places) > 1 else set()
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as ``1 h 5 min``, ``4 min`` or ``30 s``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+        self._bar.update(self._task, description=text, advance=len(results))
 
 
 def winners_text(table: SweepTable) -> str:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from experiments.report.tables import TextTable, print_table
 from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian
 from sparse_secagg.parameters import default
 from sparse_secagg.privacy import Sampling
@@ -99,22 +99,18 @@ def as_document(setting: Setting, rows: Sequence[EpsilonRow]) -> dict[str, Any]:
 
 def show(setting: Setting, rows: Sequence[EpsilonRow], console: Console) -> None:
     """Print the table and who its observers are."""
-    table = Table(
-        title=f"ε after {setting.rounds:,} rounds of {setting.clients:,} of "
-        f"{setting.population:,} clients, δ = {setting.delta:.3g}"
+    title = (
+        f"ε after {setting.rounds:,} rounds of {setting.clients:,} of {setting.population:,} "
+        f"clients, δ = {setting.delta:.3g}"
     )
-    headings = ["z", "server", "release", "trusted server"]
-    if setting.colluders:
-        headings.insert(2, f"server + {setting.colluders}")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        values = [row.server, row.release, row.trusted_server]
-        if setting.colluders:
-            values.insert(1, row.colluders)
-        cells = ("∞" if math.isinf(value) else f"{value:.4g}" for value in values)
-        table.add_row(f"{row.noise_multiplier:g}", *cells)
-    console.print(table)
+    with_colluders = f"server + {setting.colluders}"
+    columns = {"z": "noise_multiplier", "server": "server", with_colluders: "colluders"}
+    columns |= {"release": "release", "trusted server": "trusted_server"}
+    if not setting.colluders:
+        del columns[with_colluders]
+    body = tuple(tuple(f"{getattr(row, n):.4g}" for n in columns.values()) for row in rows)
+    shown = tuple(tuple(text.replace("inf", "∞") for text in row) for row in body)
+    print_table(TextTable(title, tuple(columns), shown, 0), console)
     console.print(
         "server: distributed noise, against the server, which knows the cohorts"
         + (

@@ -18,9 +18,11 @@ from experiments.decoders import split_decoder
 from experiments.report.style import (
     PALETTE,
     apart,
+    decoder_label,
     decoder_style,
     finish,
     new_figure,
+    plain_logarithms,
     readable_on,
     shades,
 )
@@ -61,16 +63,7 @@ def draw_sweep(
 ) -> Figure:
     """Draw curves over one axis, or heat maps over two with some settings (or the best) framed.
 
-    Parameters
-    ----------
-    table : SweepTable
-        What was found.
-    metric : str, optional
-        What to draw; the sweep's own by default.
-    marked : sequence of dict, optional
-        Settings to frame in a heat map, by the names of the axes.
-    width : float
-        Factor on the width of a panel.
+    ``metric`` is the sweep's own by default; ``width`` is a factor on that of a panel.
     """
     metric = metric or table.metric
     if len(table.axes) == 2:
@@ -100,7 +93,7 @@ def caption(table: Tabular) -> str:
             parts.append(text.format(fixed[name]))
     for name in ("encoder", "mechanism", "decoder"):
         if name in fixed:
-            parts.append(str(fixed[name]).replace("_", " "))
+            parts.append(decoder_label(str(fixed[name])).replace("_", " "))
     seeds = sorted({result.cell.seed for result in table.results})
     rounds = sorted({result.cell.block for result in table.results})
     if first.cell.kind == "recording":
@@ -128,7 +121,7 @@ def _panels(rows: Sequence[Summary], names: Sequence[str]) -> dict[str, list[Sum
 def _word(name: str, value: Any) -> str:
     if name == "per_layer":
         return "each layer by itself" if value else "the whole vector"
-    return str(value)
+    return decoder_label(str(value))
 
 
 def _grid(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
@@ -192,7 +185,7 @@ def _curve(
         np.array([getattr(interval, side) for interval in intervals])
         for side in ("mean", "low", "high")
     )
-    panel.plot(x, y, label=name or "measured", linewidth=1.6, markersize=5, **look)
+    panel.plot(x, y, label=decoder_label(name) or "measured", linewidth=1.6, markersize=5, **look)
     known = np.isfinite(high) & (np.isfinite(low))
     known &= high > 0
     if known.any():
@@ -208,7 +201,8 @@ def _own_limit(
     """Draw what state evolution says that message passing can reach, in its decoder's colour."""
     x, y = _prediction(axis, rows, "theory_limit")
     if len(x):
-        panel.plot(x, y, ":", color=look["color"], linewidth=1.3, label=f"limit of {name}")
+        label = f"limit of {decoder_label(name)}"
+        panel.plot(x, y, ":", color=look["color"], linewidth=1.3, label=label)
 
 
 def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: Tabular) -> None:
@@ -264,6 +258,7 @@ def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
     if positive:
         low, high = panel.get_ylim()
         panel.set_ylim(max(low, min(positive) / 5), min(high, max(positive) * 4))
+        plain_logarithms(panel.yaxis, *panel.get_ylim())
 
 
 # --- bars
@@ -303,11 +298,12 @@ def _bars(table: Tabular, metric: str, width: float) -> Figure:
                 va="center",
                 fontsize=8,
             )
-        panel.set_yticks(places, names)
+        panel.set_yticks(places, list(map(decoder_label, names)))
         panel.set_title(title, fontsize=10)
         panel.set_xlabel(LABELS.get(metric, metric.replace("_", " ")))
         if "error" in metric:
             panel.set_xscale("log")
+            plain_logarithms(panel.xaxis, *panel.get_xlim())
             panel.axvline(1, color="0.5", linestyle="--", linewidth=0.8, zorder=0)
         panel.margins(x=0.2)
         panel.spines[["top", "right"]].set_visible(False)
@@ -342,7 +338,9 @@ def _heat_maps(
         panel.set_ylabel(AXES[first].label)
     if image is not None:
         label = LABELS.get(metric, metric.replace("_", " "))
-        figure.colorbar(image, ax=axes, label=label, shrink=0.9)
+        bar = figure.colorbar(image, ax=axes, label=label, shrink=0.9)
+        if metric in ("relative_error", "squared_error"):
+            plain_logarithms(bar.ax.yaxis, min(means), max(means))
     finish(figure, axes, f"{caption(table)}; small numbers: bits per parameter", handles=())
     return figure
 
@@ -416,14 +414,7 @@ def _short(value: float) -> str:
 def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
     """Draw the metric against z, b or n, one line per rate, and the slack below (or above) r = 1.
 
-    Parameters
-    ----------
-    table : SweepTable
-        Over the compression and another axis.
-    slack : float
-        Δ: errors may be 1 + Δ times, accuracies Δ below those at the least compression.
-    width : float
-        Factor on the width of a panel.
+    Errors may be 1 + slack times, accuracies slack below those at the least compression.
     """
     (axis,) = [name for name in table.axes if name != "compression"]
     rows = [row for row in table.summary() if row.interval is not None]
@@ -451,6 +442,8 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
         _slack_band(panel, axis, curves[rates[0]], slack, table.lower_is_better)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
         panel.set_title(title, fontsize=10)
+        if logarithmic:
+            plain_logarithms(panel.yaxis, *panel.get_ylim())
     axes[0].set_ylabel(LABELS.get(table.metric, table.metric))
     finish(figure, axes, caption(table))
     return figure
@@ -460,7 +453,8 @@ def _slack_band(panel: Axes, axis: str, rows: Sequence[Summary], slack: float, l
     x = [row.setting[axis] for row in rows]
     y = np.array([row.interval.mean for row in rows if row.interval is not None])
     edge = y * (1 + slack) if lower else y - slack
-    label = f"within {1 + slack:g} times" if lower else f"within {100 * slack:g} points"
+    points = f"{100 * slack:g} point{'s' * (slack != 0.01)}"
+    label = f"within {1 + slack:g} times" if lower else f"within {points}"
     panel.fill_between(x, y, edge, color="0.87", lw=0, zorder=0, label=label)
 
 
@@ -481,15 +475,7 @@ def donoho_tanner(delta: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def draw_phase(table: Tabular, *, width: float = 1.0) -> Figure:
-    """Draw the share of recovered means over m/d and s/m, with the theoretical line.
-
-    Parameters
-    ----------
-    table : SweepTable
-        Over ``density`` (s/m) and ``compression`` (d/m).
-    width : float
-        Factor on the width of a panel.
-    """
+    """Draw the share of recovered means over m/d and s/m, with the theoretical line."""
     only = str(table.fixed.get("decoder", ""))
     shares: dict[str, dict[tuple[float, float], list[bool]]] = {}
     for result in table.results:

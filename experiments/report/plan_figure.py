@@ -44,17 +44,7 @@ def check_picture(path: Path) -> None:
 
 
 def draw_plan(made: Plan, request: dict[str, Any], *, width: float = 7.2) -> Figure:
-    """Draw what :func:`~sparse_secagg.plan` chose among, and its choice.
-
-    Parameters
-    ----------
-    made : Plan
-        The choice.
-    request : dict
-        The arguments of ``plan``.
-    width : float
-        Of the picture, in inches.
-    """
+    """Draw what :func:`~sparse_secagg.plan` chose among, by its arguments, and its choice."""
     curves = trade_offs(**request)
     figure = new_figure(width, 4.4)
     axis = figure.subplots()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.recordings.prepared import RoundData
 from experiments.report.figures import caption
-from experiments.report.style import PALETTE, finish, new_figure
+from experiments.report.style import PALETTE, decoder_label, finish, new_figure
 from experiments.report.tables import TextTable
 from experiments.results.compressibility import SHARES, Compressibility, compressibility
 from experiments.results.statistics import mean_of
@@ -28,31 +29,24 @@ class RoundSummary:
     """What one recorded round is like; measured on the updates themselves, **not private**."""
 
     number: int
-    n: int
-    d: int
-    clip_norm: float
-    n_clipped: int
-    n_nonfinite: int
+    data: RoundData
     compressibility: Compressibility
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Clients, and length of a vector."""
+        n, d = self.data.X.shape
+        return n, d
 
 
 def summarise_rounds(path: str, table: SweepTable) -> list[RoundSummary]:
     """Return what the recorded rounds of a sweep are like."""
     found = {}
-    for result in table.results:
-        cell = result.cell
+    for cell in (result.cell for result in table.results):
         if isinstance(cell, RecordingCell) and cell.round not in found:
             data = prepared_round(path, cell.round, cell.clients, cell.spec.clip_norm)
-            shapes = recorded_round(path, cell.round).shapes
-            found[cell.round] = RoundSummary(
-                number=cell.round,
-                n=data.X.shape[0],
-                d=data.X.shape[1],
-                clip_norm=data.clip_norm,
-                n_clipped=data.n_clipped,
-                n_nonfinite=data.n_nonfinite,
-                compressibility=compressibility(data.truth, shapes),
-            )
+            energy = compressibility(data.truth, recorded_round(path, cell.round).shapes)
+            found[cell.round] = RoundSummary(cell.round, data, energy)
     return list(found.values())
 
 
@@ -61,14 +55,14 @@ def rounds_table(rounds: Sequence[RoundSummary]) -> TextTable:
     heads = ("round", "clients × d", "clip (clipped)", *(f"{q:.0%} of energy in" for q in SHARES))
     body = []
     for each in rounds:
-        bad = f", {each.n_nonfinite} not finite" if each.n_nonfinite else ""
-        found = each.compressibility.coordinates
+        (n, d), data, found = each.shape, each.data, each.compressibility.coordinates
+        bad = f", {data.n_nonfinite} not finite" if data.n_nonfinite else ""
         body.append(
             (
                 str(each.number),
-                f"{each.n:,} × {each.d:,}",
-                f"{each.clip_norm:.3g} ({each.n_clipped / each.n:.0%}{bad})",
-                *(f"{found[q]:,} ({found[q] / each.d:.1%})" for q in SHARES),
+                f"{n:,} × {d:,}",
+                f"{data.clip_norm:.3g} ({data.n_clipped / n:.0%}{bad})",
+                *(f"{found[q]:,} ({found[q] / d:.1%})" for q in SHARES),
             )
         )
     return TextTable("How compressible the mean update is", heads, tuple(body))
@@ -90,7 +84,7 @@ def draw_energy(rounds: Sequence[RoundSummary], *, width: float = 1.0) -> Figure
     axes[0].set(xscale="log", xlabel="largest coordinates", ylabel="share of the energy")
     needed = shown[0].compressibility.coordinates[0.9]
     axes[0].annotate(
-        f"90 % in {needed:,} of {shown[0].d:,}",
+        f"90 % in {needed:,} of {shown[0].shape[1]:,}",
         (needed, 0.9),
         xytext=(-8, 6),
         textcoords="offset points",
@@ -117,8 +111,8 @@ def draw_energy(rounds: Sequence[RoundSummary], *, width: float = 1.0) -> Figure
         axis.set_ylim(0, 1.05)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    first = rounds[0]
-    finish(figure, axes, f"d = {first.d:,}, n = {first.n:,}, clip {first.clip_norm:.3g}")
+    n, d = rounds[0].shape
+    finish(figure, axes, f"d = {d:,}, n = {n:,}, clip {rounds[0].data.clip_norm:.3g}")
     return figure
 
 
@@ -144,7 +138,8 @@ def draw_layers(table: SweepTable, *, width: float = 1.0) -> Figure | None:
                 text = f"{value:.2f}" if value < 10 else f"{value:.0f}"
                 ink = "w" if dark else "k"
                 axis.text(j, i, text, ha="center", va="center", fontsize=7, color=ink)
-        axis.set_xticks(range(len(table.decoders)), table.decoders, rotation=60, ha="right")
+        labels = list(map(decoder_label, table.decoders))
+        axis.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
         axis.set_yticks(range(len(names)), [name.removeprefix(LAYER) for name in names])
         setting = group[0].cell.setting()
         axis.set_title(", ".join(f"{name} = {setting[name]:g}" for name in table.axes), fontsize=9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,12 @@ def decoder_style(decoder: str) -> dict[str, Any]:
     line = _OPTIONS.get(options, 1 + zlib.crc32(options.encode()) % (len(_LINES) - 1))
     filled = {} if not options else {"markerfacecolor": "white"}
     return {"color": colour, "marker": marker, "linestyle": _LINES[line], **filled}
+
+
+def decoder_label(decoder: str) -> str:
+    """Return a decoder's text as a picture shows it: files without their folders, long ones cut."""
+    text = re.sub(r"=[^,]*/", "=", decoder)
+    return text if len(text) <= 32 else f"{text[:31]}…"
 
 
 def shades(n: int) -> list[dict[str, Any]]:
@@ -170,6 +177,16 @@ def save_picture(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write one picture, readable for its owner: most show what was measured on clients' data."""
     with open_private(path) as file:
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi)
+
+
+def plain_logarithms(axis: Any, low: float, high: float) -> None:
+    """Label a logarithmic axis 0.2, 0.5, 1 instead of powers; so few that none covers another."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    within_a_decade_or_two = high < 100 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if within_a_decade_or_two else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def readable_on(colour: tuple[float, float, float, float]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from experiments.models.architectures import layer_slices
 
 #: Layers whose smaller side is above this get no rank: their Gram matrix would take minutes.
 _LARGEST_SIDE = 4096
@@ -52,15 +53,6 @@ def compressibility(
             for name, part in layer_slices(shapes).items()
         ],
     )
-
-
-def layer_slices(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, slice]:
-    """Return where each layer lies in the flat vector."""
-    slices, start = {}, 0
-    for name, shape in shapes.items():
-        slices[name] = slice(start, start + math.prod(shape))
-        start = slices[name].stop
-    return slices
 
 
 def _layer(

@@ -201,12 +201,7 @@ class Winner:
     def sentence(self, purpose: str, *, shrinks: bool = True) -> str:
         """Return the winner in words, with its margin.
 
-        Parameters
-        ----------
-        purpose : str
-            What the decoder is wanted for.
-        shrinks : bool
-            Whether answering zero, an error of 1, would be allowed.
+        ``shrinks`` says whether answering zero, an error of 1, would be allowed for the purpose.
         """
         error = f"{'error' if self.mean.geometric else 'accuracy'} {self.mean.mean:.3g}"
         in_vain = shrinks and self.mean.geometric and self.mean.mean >= 1
@@ -233,12 +228,7 @@ class Winner:
 def find_winner(samples: Mapping[str, Samples], *, lower_is_better: bool) -> Winner:
     """Compare decoders on the same draws, right about all pairs together with 95 %.
 
-    Parameters
-    ----------
-    samples : mapping of decoder to samples
-        The measurements.
-    lower_is_better : bool
-        True for errors, which are compared by ratios; False for accuracies.
+    Errors (lower is better) are compared by ratios, accuracies by differences.
     """
     sign = 1.0 if lower_is_better else -1.0
     means = {name: mean_of(found, geometric=lower_is_better) for name, found in samples.items()}

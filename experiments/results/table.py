@@ -90,7 +90,7 @@ class SweepTable:
         return pd.DataFrame(self.to_records())
 
     def export(self, path: str | Path) -> Path:
-        """Write the rows as ``.csv`` or ``.parquet``."""
+        """Write the rows as ``.csv``."""
         return export(self.results, Path(path))
 
     def groups(self, *without: str) -> dict[str, list[Result]]:
@@ -166,20 +166,9 @@ class SweepTable:
         metric: str | None = None,
         marked: Sequence[dict[str, Any]] | None = None,
     ) -> Any:
-        """Draw the sweep: curves over one axis, heat maps over two.
+        """Return a figure: curves over one axis, heat maps over two, ``marked`` framed.
 
-        Parameters
-        ----------
-        stem : path, optional
-            Write ``stem.png``, ``stem.svg`` and ``stem.pdf`` there.
-        metric : str, optional
-            What to draw; the sweep's own metric by default.
-        marked : sequence of dict, optional
-            Settings to frame in a heat map, by the names of the axes; the best by default.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
+        With ``stem`` it is also written to ``stem.png``, ``stem.svg`` and ``stem.pdf``.
         """
         from experiments.report.figures import draw_sweep
         from experiments.report.style import save

@@ -108,10 +108,6 @@ class Cell(ABC):
         """Return a quick cell that compiles the same kernels; None where there are none."""
         return None
 
-    def probe(self) -> tuple[Cell, float]:
-        """Return a cell to time in place of this one, and how many times longer this one takes."""
-        return self, 1.0
-
     def key(self) -> str:
         """Return a name of the cell: a hash of its canonical JSON."""
         return _hash({"version": self.version, **self.parameters()})

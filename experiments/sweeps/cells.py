@@ -66,6 +66,9 @@ class RoundCell(HoldsSpec, Cell):
         "noise_multiplier": 1.0,
     }
 
+    #: Whether the entries of a vector are items, which scores may be of.
+    counts_items: ClassVar[bool] = False
+
     seed: int = 0
     clients: int | None = None
     threshold: float = 0.0
@@ -82,7 +85,7 @@ class RoundCell(HoldsSpec, Cell):
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         registry.get(self.spec.encoder)
         mechanisms.get(self.spec.mechanism)
-        check_decoder(self.spec.decoder, self.sketched_by)
+        check_decoder(self.spec.decoder, self.sketched_by, items=self.counts_items)
         check_whole("seed", self.seed, 0)
         check_whole("top", self.top, 1)
         if self.clients is not None:
@@ -307,6 +310,7 @@ class HittersCell(RoundCell):
     """
 
     kind: ClassVar[str] = "hitters"
+    counts_items: ClassVar[bool] = True
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
     defaults: ClassVar[dict[str, Any]] = {
         **RoundCell.defaults,
@@ -325,11 +329,12 @@ class HittersCell(RoundCell):
 
     def people(self, inputs: Inputs) -> Clients:
         data = load_data(self.task, inputs.data)
-        rows = data.on(choose_domain(self.domain, data))[: self.clients]
+        domain = choose_domain(self.domain, data)
+        rows = data.on(domain)[: self.clients]
         lengths = scipy.sparse.linalg.norm(rows, axis=1)
         shrink = np.minimum(1.0, self.spec.clip_norm / np.maximum(lengths, 1e-300))
         mean = np.asarray(rows.T @ shrink).ravel() / len(lengths)
-        return Clients(rows, mean, {}, int(np.count_nonzero(mean)))
+        return Clients(rows, mean, {}, int(np.count_nonzero(mean)), domain)
 
     def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
         """Measure as for any round; precision and recall are those of the released items."""
@@ -410,11 +415,6 @@ class TaskCell(Cell):
             "bits_per_parameter": float(run.bits_per_parameter),
         }
         return Measured(metrics, run.seconds, tuple(accuracy))
-
-    def probe(self) -> tuple[Cell, float]:
-        rounds = self.config.spec.rounds
-        short = min(2, rounds)
-        return self.with_values(rounds=short), rounds / short
 
 
 KINDS: dict[str, type[RoundCell]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
+from experiments.datasets.domains import Domain
 from experiments.decoders import parse_decoder
-from experiments.results.compressibility import layer_slices
+from experiments.models.architectures import layer_slices
 from experiments.results.metrics import cosine, relative_error, top_support
 from experiments.sweeps.cell import Measured
 from experiments.sweeps.theory import message_passing_limit, predict
@@ -38,6 +39,7 @@ class Clients:
     mean: NDArray[np.float64]  # what decoders estimate: the mean of the clipped vectors
     shapes: Mapping[str, tuple[int, ...]]  # layers by name; empty where not known
     sparsity: int | None = None  # nonzero entries of the mean, where the theory may know
+    domain: Domain | None = None  # what the entries are, where they are items
 
 
 @dataclass(frozen=True)
@@ -51,45 +53,13 @@ class RoundDraw:
     sketched_by: str | None
 
 
-@dataclass(frozen=True)
-class RoundMetrics:
-    """What is measured of one decoded round."""
-
-    relative_error: float
-    cosine: float
-    squared_error: float
-    squared_norm: float
-    precision: float
-    recall: float
-    epsilon: float
-    noise_std: float
-    n_components: int
-    message_bits: int
-    bits_per_client: int
-    bits_per_parameter: float
-    clipped: float
-    dim: int
-    n_clients: int
-
-
 def draw_round(
     clients: Clients, spec: RoundSpec, seed: int, *, threshold: float = 0.0, per_layer: bool = False
 ) -> RoundDraw:
-    """Run one private round.
+    """Run one private round; ``seed`` is of sketch and simulated noise.
 
-    Parameters
-    ----------
-    clients : Clients
-        Who takes part.
-    spec : RoundSpec
-        The round; at compression 1 nothing is sketched, whatever its encoder. Its decoder is not
-        used.
-    seed : int
-        Of sketch and simulated noise.
-    threshold : float
-        Share of the sketch's entries, the smallest, that is set to zero before decoding.
-    per_layer : bool
-        Sketch each layer by itself.
+    At compression 1 nothing is sketched, whatever the encoder; the decoder is not used. Of the
+    sketch's entries the smallest, a share ``threshold``, are set to zero before decoding.
     """
     n, d = clients.rows.shape
     encoder = "identity" if spec.compression == 1 else spec.encoder
@@ -108,7 +78,7 @@ def measure_round(
 ) -> tuple[Measured, NDArray[np.floating]]:
     """Decode a round and compare with the truth; return what was measured and the estimate."""
     aggregate, clients = draw.aggregate, draw.clients
-    solver = parse_decoder(decoder, clients.shapes)
+    solver = parse_decoder(decoder, clients.shapes, clients.domain)
     start = time.perf_counter()
     fitted = aggregate.fitted(solver)
     estimate = fitted.coef_
@@ -118,35 +88,35 @@ def measure_round(
     precision, recall = top_support(estimate, truth, top)
     m = int(aggregate.operator.shape[0])
     mechanism, seen = aggregate.config.mechanism, aggregate.diagnose(estimate)
-    measured = RoundMetrics(
-        relative_error=relative_error(estimate, truth),
-        cosine=cosine(estimate, truth),
-        squared_error=float(np.sum((estimate - truth) ** 2)),
-        squared_norm=squared_norm,
-        precision=precision,
-        recall=recall,
-        epsilon=float(aggregate.epsilon),
-        noise_std=float(aggregate.noise_std),
-        n_components=m,
-        message_bits=int(mechanism.n_bits),
-        bits_per_client=int(aggregate.bits_per_client),
-        bits_per_parameter=float(aggregate.bits_per_parameter),
-        clipped=(seen.n_clipped if seen else 0) / mechanism.n_clients,
-        dim=len(truth),
-        n_clients=int(mechanism.n_clients),
-    )
-    limit = message_passing_limit(fitted, truth, measured.noise_std, m, draw.sketched_by)
-    theory = predict(
+    noise_std, n = float(aggregate.noise_std), int(mechanism.n_clients)
+    metrics: dict[str, float | None] = {
+        "relative_error": relative_error(estimate, truth),
+        "cosine": cosine(estimate, truth),
+        "squared_error": float(np.sum((estimate - truth) ** 2)),
+        "squared_norm": squared_norm,
+        "precision": precision,
+        "recall": recall,
+        "epsilon": float(aggregate.epsilon),
+        "noise_std": noise_std,
+        "n_components": m,
+        "message_bits": int(mechanism.n_bits),
+        "bits_per_client": int(aggregate.bits_per_client),
+        "bits_per_parameter": float(aggregate.bits_per_parameter),
+        "clipped": (seen.n_clipped if seen else 0) / n,
+        "dim": len(truth),
+        "n_clients": n,
+    }
+    metrics |= predict(
         encoder=draw.sketched_by,
         d=len(truth),
         m=m,
-        noise_std=measured.noise_std,
-        central_std=aggregate.config.clip_norm * mechanism.noise_multiplier / mechanism.n_clients,
+        noise_std=noise_std,
+        central_std=aggregate.config.clip_norm * mechanism.noise_multiplier / n,
         norm=float(np.sqrt(squared_norm)),
-        bits=measured.bits_per_client,
+        bits=int(aggregate.bits_per_client),
         sparsity=clients.sparsity,
     )
-    metrics = {**asdict(measured), **asdict(replace(theory, theory_limit=limit))}
+    metrics["theory_limit"] = message_passing_limit(fitted, truth, noise_std, m, draw.sketched_by)
     metrics |= {**_layers(estimate, clients), **_intervals(fitted, truth)}
     return Measured(metrics, seconds), estimate
 

@@ -196,30 +196,6 @@ def warm_kernels(draws: Sequence[Sequence[Cell]]) -> None:
     _warm.update(small)
 
 
-def estimate_seconds(draws: Sequence[Sequence[Cell]], inputs: Inputs) -> float:
-    """Run a few of the draws, keep nothing, and return the seconds that all would take on one core.
-
-    One draw is timed for every encoder, the middle one of its list; of training, two rounds for
-    every encoder and decoder.
-    """
-    if not draws:
-        return 0.0
-    warm_kernels(draws)
-    groups: dict[tuple[str, str], list[Sequence[Cell]]] = {}
-    for draw in draws:
-        apart = "" if len(draw) > 1 else draw[0].spec.decoder
-        groups.setdefault((draw[0].spec.encoder, apart), []).append(draw)
-    total = 0.0
-    for group in groups.values():
-        draw = group[len(group) // 2]
-        short, scale = draw[0].probe()
-        probe = draw if short is draw[0] else [short]
-        start = time.perf_counter()
-        evaluate(probe, inputs)
-        total += (time.perf_counter() - start) * scale * len(group)
-    return total
-
-
 def describe_failures(results: Iterable[Result]) -> list[str]:
     """Return a sentence for each reason for which cells failed, naming the first such cell."""
     failed: dict[str, list[Result]] = {}

@@ -96,22 +96,10 @@ def synthetic_clients(
     spread: float,
     seed: int,
 ) -> SyntheticClients:
-    """Draw a mean and return its clients.
+    """Draw a mean of one of :data:`MEANS`, scaled to ``norm``, and return its clients.
 
-    Parameters
-    ----------
-    kind : str
-        One of :data:`MEANS`.
-    dim, n_clients : int
-        Length of a vector and number of clients.
-    sparsity : int
-        Nonzero entries of a "sparse" mean, and of each centre of "clustered" clients.
-    norm : float
-        ‖μ‖.
-    spread : float
-        Root mean square norm of the clients' deviations; 0 gives every client its centre.
-    seed : int
-        Of everything.
+    ``sparsity`` counts the nonzero entries of a "sparse" mean, and of each centre of "clustered"
+    clients; a ``spread`` of 0 gives every client its centre.
     """
     rng = np.random.default_rng([seed, _MEAN])
     centres = MEANS[kind].draw(dim, sparsity, rng)[:n_clients]

@@ -20,9 +20,12 @@ from typing import Any
 import solvers
 from experiments import decoders
 from sparse_secagg import mechanisms
+from sparse_secagg.counting.domains import HashedItems
 from sparse_secagg.encoders import registry
 from sparse_secagg.parts import import_part, is_import_path
 
+#: A class is all that is wanted of a decoder, so any domain of items will do.
+ANY_ITEMS = HashedItems(2)
 #: Whose classes every worker has.
 _OURS = ("solvers", "sparse_secagg", "experiments")
 
@@ -55,7 +58,7 @@ def collect(specs: Iterable[Any]) -> Parts:
         (spec.decoder, spec.encoder, spec.mechanism) for spec in specs
     ):
         name, options = decoders.split_decoder(decoder)
-        found["decoder", name] = type(decoders.parse_decoder(decoder, {"": (2, 2)}))
+        found["decoder", name] = type(decoders.parse_decoder(decoder, {"": (2, 2)}, ANY_ITEMS))
         for option in options.split(","):
             key, _, value = option.partition("=")
             if key.strip() == "denoiser" and is_import_path(value.strip()):

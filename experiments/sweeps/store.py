@@ -288,29 +288,13 @@ def _touch(path: str) -> None:
 
 
 def export(results: Iterable[Result], path: Path) -> Path:
-    """Write results as a flat table: ``.csv`` or ``.parquet``, by the name of the file.
-
-    Parquet needs the package pyarrow.
-    """
+    """Write results as a flat table, ``.csv``."""
+    if path.suffix != ".csv":
+        raise ValueError(f"path={path} must end in .csv; SweepTable.to_pandas() writes the rest.")
     records = [result.record() for result in results]
-    columns = list(dict.fromkeys(name for record in records for name in record))
     make_folder(path.parent)
-    if path.suffix == ".csv":
-        with open_private(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(records)
-    elif path.suffix == ".parquet":
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as error:
-            raise StoreError(
-                "export to parquet needs the package pyarrow: pip install pyarrow; or export csv."
-            ) from error
-        table = pa.table({name: [record.get(name) for record in records] for name in columns})
-        with open_private(path) as file:
-            pq.write_table(table, file)
-    else:
-        raise ValueError(f"path={path} must end in .csv or .parquet.")
+    with open_private(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, dict.fromkeys(name for r in records for name in r))
+        writer.writeheader()
+        writer.writerows(records)
     return path

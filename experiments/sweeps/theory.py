@@ -11,7 +11,6 @@ which no unbiased decoder can beat.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,27 +24,13 @@ from sparse_secagg.encoders import registry
 _LIMIT_DRAWS = 3
 
 
-@dataclass(frozen=True)
-class Theory:
-    """Predicted relative squared errors; None where a prediction does not apply."""
-
-    theory_linear: float | None  # of the linear decoder
-    #: For an s-sparse mean: of the Lasso, and of least squares on the true support.
-    theory_lasso: float | None
-    theory_support: float | None
-    theory_central: float  # of the central Gaussian mechanism without compression
-    theory_bits: float  # no scheme with so many bits a client errs less on every mean of this norm
-    #: Of message passing with the decoder's own denoiser and prior on this very mean.
-    theory_limit: float | None = None
-
-
 def linear_error(encoder: str, d: int, m: int, noise_std: float, norm: float) -> float | None:
     """Return the linear decoder's expected relative squared error; None if the encoder is silent.
 
     An encoder of one's own need not state the error of its unsketch.
     """
     try:
-        compression = registry.get(encoder)._unsketch_error(d, m)
+        compression = registry.get(encoder).unsketch_error_at(d, m)
     except NotImplementedError:
         return None
     return float(compression + d * noise_std**2 / norm**2)
@@ -87,35 +72,24 @@ def predict(
     norm: float,
     bits: float,
     sparsity: int | None,
-) -> Theory:
-    """Predict the errors of a round.
+) -> dict[str, float | None]:
+    """Return the predicted relative errors of a round by name; None where one does not apply.
 
-    Parameters
-    ----------
-    encoder : str or None
-        Name of the encoder; None where the linear decoder's error has no closed form.
-    d, m : int
-        Lengths of a vector and of a sketch.
-    noise_std : float
-        Noise in each coordinate of the mean sketch.
-    central_std : float
-        Noise that a trusted server would add to each coordinate of the mean.
-    norm : float
-        ‖μ‖.
-    bits : float
-        Of one message.
-    sparsity : int or None
-        Nonzero entries of μ, where that is known and less than d.
+    ``theory_linear`` is the linear decoder's; ``theory_lasso`` and ``theory_support`` are those of
+    the Lasso and of least squares on the true support, for an s-sparse mean; ``theory_central`` is
+    the central Gaussian mechanism's without compression; no scheme with so many bits per client
+    errs less than ``theory_bits`` on every mean of this norm. The encoder is None where the linear
+    decoder's error has no closed form.
     """
     noise = noise_std**2 / norm**2
     lasso = support = None
     if sparsity is not None and sparsity < m:
         lasso = sparsity * noise * (2 * math.log(d) + 1)
         support = sparsity * noise / (1 - sparsity / m)
-    return Theory(
-        theory_linear=None if encoder is None else linear_error(encoder, d, m, noise_std, norm),
-        theory_lasso=lasso,
-        theory_support=support,
-        theory_central=d * central_std**2 / norm**2,
-        theory_bits=rate_distortion(bits, d),
-    )
+    return {
+        "theory_linear": None if encoder is None else linear_error(encoder, d, m, noise_std, norm),
+        "theory_lasso": lasso,
+        "theory_support": support,
+        "theory_central": d * central_std**2 / norm**2,
+        "theory_bits": rate_distortion(bits, d),
+    }

@@ -40,18 +40,8 @@ def run_unordered(
 ) -> Iterator[Any]:
     """Yield ``function(*each)`` for each of ``arguments``, in the order in which they finish.
 
-    Parameters
-    ----------
-    function : callable
-        A pure function; importable by the workers.
-    arguments : sequence of tuples
-        One call each.
-    jobs : int
-        Calls at a time; −1 for one a core. A cluster decides by itself.
-    backend : str
-        Of joblib.
-    scheduler : str, optional
-        Address of a Dask scheduler, for the backend "dask".
+    The function is pure and importable by the workers. ``jobs`` calls run at a time, −1 for one
+    per core; a cluster, reached at ``scheduler`` with the backend "dask", decides by itself.
     """
     from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from experiments.datasets.domains import Domain
 from experiments.decoders import parse_decoder
 from experiments.models.architectures import Architecture
 from experiments.training.config import TrainingConfig
@@ -34,14 +35,6 @@ from sparse_secagg.privacy import OBSERVERS, Ledger, RoundPrivacy, Sampling
 _NOISE_TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True)
-class _Before:
-    """What a round carries on from the one before; a checkpoint keeps no more of it."""
-
-    feedback: ThresholdFeedback
-    clip: None = None
-
-
 class Aggregator:
     """Averages the updates of one round after another, and keeps the ledger.
 
@@ -57,6 +50,8 @@ class Aggregator:
         Whether the mean is dense, as updates of models are, or truly sparse.
     ledger : Ledger, optional
         Charged by every round before its sum is opened. Default: one in memory.
+    domain : Domain, optional
+        What the entries of a vector are, where they are items: scores by item need it.
 
     Attributes
     ----------
@@ -84,6 +79,7 @@ class Aggregator:
         *,
         dense: bool = True,
         ledger: Ledger | None = None,
+        domain: Domain | None = None,
     ) -> None:
         spec = config.spec
         self.config, self.population, self.dense = config, population, dense
@@ -97,6 +93,7 @@ class Aggregator:
             "linear" if spec.compression == 1 else spec.decoder,
             debias=bool(config.debias),
             shapes=architecture.shapes,
+            domain=domain,
         )
         # a cohort that follows from the seed is no secret
         self.sampling = Sampling(self.n_clients, population, secret=config.private_noise)
@@ -164,14 +161,12 @@ class Aggregator:
             mechanism=self._mechanism(self.noise_multiplier),
             clip_norm=AdaptiveClip(self.clip_norm) if self.adaptive else self.clip_norm,
             decoder="linear",  # costs nothing; the decoder of the run comes below
-            feedback=self.feedback,
+            feedback=self.feedback,  # with what the round before dropped
             # what was dropped is carried over as a sketch, so that the sketch has to stay
             random_state=self.randomness.sketch(0 if self.feedback else number),
             simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
             ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
-        if self.feedback is not None and hasattr(self.feedback, "error_"):
-            round_.__dict__["aggregate_"] = _Before(self.feedback)
         if isinstance(updates, np.ndarray) and not self.adaptive:
             updates = self._clipped(updates)
         with warnings.catch_warnings():
@@ -297,7 +292,9 @@ class _Charges:
         self.ledger.settle(number, privacy.sampled(self.sampling))
 
 
-def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
+def training_decoder(
+    spec: str, *, debias: bool, shapes: Any, domain: Domain | None = None
+) -> Solver:
     """Return the decoder of a text, unbiased where it can be and the text does not say.
 
     Examples
@@ -307,7 +304,7 @@ def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
     >>> training_decoder("amp:debias=False", debias=True, shapes=None)
     AMP()
     """
-    solver = parse_decoder(spec, shapes)
+    solver = parse_decoder(spec, shapes, domain)
     if "debias" in solver.get_params(deep=False) and "debias" not in spec:
         solver.set_params(debias=debias)
     return solver

@@ -106,13 +106,7 @@ class LedgerFile(Callback):
 
 
 class Recorder(Callback):
-    """Records the clients' updates, before clipping.
-
-    Parameters
-    ----------
-    path : path
-        Folder of the recording.
-    """
+    """Records the clients' updates, before clipping, in a folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path

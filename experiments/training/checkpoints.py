@@ -34,15 +34,7 @@ class CheckpointError(ValueError):
 
 
 class CheckpointFile:
-    """The checkpoint of a run in its output folder, or nowhere.
-
-    Parameters
-    ----------
-    folder : Path or None
-        The output folder; None keeps nothing.
-    config : TrainingConfig
-        As resolved.
-    """
+    """The checkpoint of a run in its output folder; without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None, config: TrainingConfig) -> None:
         self.folder, self.config = folder, config

@@ -121,9 +121,8 @@ def _check(config: TrainingConfig) -> None:
     registry.get(config.spec.encoder)
     mechanisms.get(config.spec.mechanism)
     # unsketched there is nothing to decode, whatever the decoder
-    check_decoder(
-        config.spec.decoder, "count_sketch" if config.spec.compression == 1 else config.spec.encoder
-    )
+    encoder = "count_sketch" if config.spec.compression == 1 else config.spec.encoder
+    check_decoder(config.spec.decoder, encoder, items=not task.trains)
     if not 0 <= config.threshold < 1:
         raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
     for name, least in (("clients", 1), ("batch_size", 1), ("seed", 0)):

@@ -77,24 +77,14 @@ def one_round(
 ) -> HeavyHittersResult:
     """Estimate the clients' mean once, and name its largest entries.
 
-    Parameters
-    ----------
-    config : TrainingConfig
-        The task and its round.
-    data : ClientSets
-        Who holds what.
-    record : path, optional
-        Folder in which the clients' vectors are recorded.
-    progress : callable, optional
-        Called with the round and the configuration.
-    ledger : Ledger, optional
-        Charged before the sum is opened; ε is that of all it holds. One in memory by default.
+    The clients' vectors are recorded in the folder ``record``; the ledger is charged before the sum
+    is opened, and ε is that of all it holds.
     """
     domain = choose_domain(config.domain, data)
     presence = data.on(domain)
     n, d = presence.shape
     layers = Architecture(f"presence of {d:,} items", {"items": (d,)})
-    aggregator = Aggregator(config, layers, n, dense=False, ledger=ledger)
+    aggregator = Aggregator(config, layers, n, dense=False, ledger=ledger, domain=domain)
     start = time.perf_counter()
     cohort = ClientRandomness(config.seed).cohort(
         0, n, aggregator.n_clients, secret=aggregator.sampling.secret

@@ -138,22 +138,8 @@ def training_rounds(
 ) -> Iterator[Round]:
     """Yield the rounds of a run, from ``state`` on; :func:`run_training` keeps and reports them.
 
-    Parameters
-    ----------
-    config : TrainingConfig
-        What to train and how.
-    model : Model
-        What is trained.
-    data : ClientData
-        Training data by client, and test data.
-    state : TrainingState, optional
-        Where to go on; the start by default.
-    jobs : int
-        Threads of the local training.
-    ledger : Ledger, optional
-        Charged by each round before its sum is opened; one in memory by default.
-    aggregator : Aggregator, optional
-        What makes the private means, with a ledger of its own; made here by default.
+    ``jobs`` threads train the clients. Each round charges the ledger before its sum is opened: the
+    one given, or that of the aggregator, or one in memory.
     """
     state = TrainingState.start(model.n_parameters) if state is None else state
     randomness = ClientRandomness(config.seed)

@@ -31,13 +31,14 @@ __all__ = [
 
 #: The word for domains that nobody can list.
 OPEN = "open"
-#: Hash cells of an open domain.
-OPEN_CELLS = 2**20
+#: Hash cells of an open domain. From 4,000 coordinates message passing failed on 2²⁰ cells in 12 of
+#: 20 draws (Zipf table, 50,000 users, ε = 1).
+OPEN_CELLS = 2**17
 _MOST_CELLS = 2**31 - 1
 
 _CHOICES = (
     "domain=[...] (or a file, one item per line): a public list of the items to count; "
-    "domain=2**20: cells of a public hash, which candidates name afterwards; domain='open': items "
+    "domain=2**17: cells of a public hash, which candidates name afterwards; domain='open': items "
     "that nobody can list, found in two rounds"
 )
 

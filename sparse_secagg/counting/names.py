@@ -23,7 +23,7 @@ from sparse_secagg.counting.domains import Domain
 __all__ = ["Ballot", "ItemCodes", "VoteRows", "planned_votes"]
 
 _CHECK_BYTES = 2
-#: Doubtful bits that are tried both ways: 2¹² trials against 36 bits of hash and checksum.
+#: Doubtful bits that are tried both ways: 2¹² trials against 33 bits of hash and checksum.
 _DOUBTFUL = 12
 #: Votes of a cell over their noise below which its name is not tried.
 _LEAST_SIGNAL = 4.0

@@ -79,9 +79,10 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def unsketch_error(self) -> float:
         """Return E‖SᵀSx − x‖²/‖x‖² over the seed, before any noise: the price of compression."""
         check_is_fitted(self)
-        return self._unsketch_error(self.n_features_in_, self.n_components_)
+        return self.unsketch_error_at(self.n_features_in_, self.n_components_)
 
-    def _unsketch_error(self, d: int, m: int) -> float:
+    def unsketch_error_at(self, d: int, m: int) -> float:
+        """Return the same for vectors of length d and sketches of length m, without a fit."""
         raise NotImplementedError(f"{type(self).__name__} states no error of its unsketch")
 
     def _draw(self, d: int) -> Self:

@@ -276,5 +276,5 @@ class CountSketchEncoder(LinearEncoder):
         self.width_ = m // self.n_rows_
         return CountSketchOperator(d, self.n_rows_, self.width_, seed)
 
-    def _unsketch_error(self, d: int, m: int) -> float:
+    def unsketch_error_at(self, d: int, m: int) -> float:
         return (d - 1) / m

@@ -251,7 +251,7 @@ class GaussianEncoder(LinearEncoder):
             )
         return GaussianOperator(d, m, seed, self.memory_budget)
 
-    def _unsketch_error(self, d: int, m: int) -> float:
+    def unsketch_error_at(self, d: int, m: int) -> float:
         return (d + 1) / m
 
     def sigma_max(self) -> float:

@@ -158,6 +158,6 @@ class HadamardEncoder(LinearEncoder):
             d, resolve_n_components(d, self.n_components, self.compression), seed
         )
 
-    def _unsketch_error(self, d: int, m: int) -> float:
+    def unsketch_error_at(self, d: int, m: int) -> float:
         D = next_power_of_two(d)  # rows are drawn without replacement, so m = D is exact
         return (d - 1) / m * (D - m) / max(D - 1, 1)

@@ -53,5 +53,5 @@ class IdentityEncoder(LinearEncoder):
     def _make_operator(self, d: int, seed: int) -> IdentityOperator:
         return IdentityOperator(d)
 
-    def _unsketch_error(self, d: int, m: int) -> float:
+    def unsketch_error_at(self, d: int, m: int) -> float:
         return 0.0

@@ -177,4 +177,4 @@ def _tight_for_sparse(scheme: Scheme, m: int) -> float:
 
 @lru_cache(maxsize=8)
 def _unsketch_error(encoder: str) -> Callable[[int, int], float]:
-    return registry.get(encoder)._unsketch_error
+    return registry.get(encoder).unsketch_error_at

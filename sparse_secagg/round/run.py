@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.privacy.ledger import Ledger
@@ -237,8 +236,8 @@ def open_ledger(ledger: Any, delta: float) -> Any:
 
 
 def continued(given: Any, last: Any) -> Any:
-    """Return a copy of a part with state: as the last round left it, or as given."""
+    """Return a copy of a part with state: as the last round left it, or as it is given."""
     if given is None:
         return None
     same = last is not None and last.get_params() == given.get_params()
-    return copy.deepcopy(last) if same else clone(given)
+    return copy.deepcopy(last if same else given)

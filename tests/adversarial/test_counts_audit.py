@@ -158,7 +158,5 @@ def test_the_audit_sees_a_domain_that_is_taken_from_the_data(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("domain", "private"), [(None, True), ("observed", False)])
-def test_two_thousand_runs_tell_no_more(tmp_path, domain, private):
-    found = audit(2000, tmp_path, domain, picture=private, processes=os.cpu_count() or 1)
-    assert (found == 0) == private
+def test_two_thousand_runs_with_pictures_tell_no_more(tmp_path):
+    assert audit(2000, tmp_path, picture=True, processes=os.cpu_count() or 1) == 0

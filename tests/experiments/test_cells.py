@@ -204,10 +204,10 @@ def test_predictions_agree_with_the_encoders_and_the_planner():
         bits=made.bits_per_client,
         sparsity=12,
     )
-    assert theory.theory_linear == pytest.approx(made.predicted_mse)
-    assert theory.theory_lasso == pytest.approx(made.sparse_mse.lasso)
-    assert theory.theory_support == pytest.approx(made.sparse_mse.least_squares)
-    assert theory.theory_central == pytest.approx(made.central_mse, rel=1e-3)
+    assert theory["theory_linear"] == pytest.approx(made.predicted_mse)
+    assert theory["theory_lasso"] == pytest.approx(made.sparse_mse.lasso)
+    assert theory["theory_support"] == pytest.approx(made.sparse_mse.least_squares)
+    assert theory["theory_central"] == pytest.approx(made.central_mse, rel=1e-3)
     # (d/2)·log₂(1/ξ) bits are needed for ξ, so that many bits reach ξ and no less
     assert rate_distortion(500 * np.log2(1 / 0.3), 1000) == pytest.approx(0.3)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import solvers
-from experiments.decoders import parse_decoder
+from experiments.decoders import parse_decoder, read_scores, with_prior
+from sparse_secagg.counting.domains import ListedItems
 
 
 @pytest.mark.parametrize("name", solvers.names())
@@ -93,3 +94,28 @@ def test_priors_by_name(tmp_path):
     assert list(parse_decoder(f"amp:positive,scores={path}").prior.scores) == [3, 1, 2]
     with pytest.raises(ValueError, match="cannot be read"):
         parse_decoder("amp:scores=nowhere.txt")
+
+
+def test_scores_by_item_are_put_on_the_columns_of_a_domain(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text('dog,3\n"a,b",5.5\nunicorn,9\n', encoding="utf-8-sig")
+    assert read_scores(path) == (["dog", "a,b", "unicorn"], [3.0, 5.5, 9.0])
+    found = parse_decoder(f"amp:scores={path}", domain=ListedItems(("a,b", "cat", "dog")))
+    assert found.prior.scores.tolist() == [5.5, -1.0, 3.0]  # what has no score comes last
+    with pytest.raises(ValueError, match="no items are counted here"):
+        parse_decoder(f"amp:scores={path}")
+    for text in ("dog\n", "a,1\n2\n", "a,b,1\n", ""):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="item,score or a score in every line"):
+            read_scores(path)
+
+
+def test_a_prior_goes_to_the_decoders_that_take_one():
+    found = with_prior(["linear", "amp", "amp:debias", "amp:groups", "lasso"], "scores:f.csv")
+    assert found == ("linear", "amp:scores=f.csv", "amp:debias,scores=f.csv", "amp:groups", "lasso")
+    assert with_prior(["linear"], None) == ("linear",)
+    with pytest.raises(ValueError, match="none of linear, lasso takes a prior; amp does"):
+        with_prior(["linear", "lasso"], "scores:f.csv")
+    for wrong in ("f.csv", "scores:", "groups:f.csv"):
+        with pytest.raises(ValueError, match="must be scores:FILE"):
+            with_prior(["amp"], wrong)

@@ -17,7 +17,7 @@ from experiments.recordings.recording import Recording
 from experiments.report import training_report
 from experiments.training import tasks
 from experiments.training.heavy_hitters import hits, one_round, reported
-from experiments.training.loop import TrainingConfig, run_training
+from experiments.training.loop import TrainingConfig, load_data, run_training
 from tests.statistics import FALSE_ALARM
 
 COMMON = {f"common{k}" for k in range(6)}
@@ -297,3 +297,29 @@ def test_private_rounds_over_the_same_clients_add_up(tmp_path, sets, monkeypatch
     assert second.epsilon > 1.3
     simulated = TrainingConfig(task="heavy-hitters", epsilon=1.0, domain="1024")
     assert run_training(simulated, output=tmp_path).epsilon == pytest.approx(1.0, abs=1e-3)
+
+
+def test_scores_by_item_help_the_round_and_the_sweep(sets, tmp_path, monkeypatch):
+    path = tmp_path / "scores.csv"
+    path.write_text(
+        "".join(f"{name},{10 * (name in COMMON)}\n" for name in sets.public_list.read())
+    )
+    plain, told = (
+        one_round(config(epsilon=0.2, decoder=decoder), sets).evaluation.relative_error
+        for decoder in ("amp", f"amp:scores={path}")
+    )
+    assert told < 0.7 * plain
+    get = tasks.get
+    task = replace(get("heavy-hitters"), load=lambda data: sets)
+    monkeypatch.setattr(tasks, "get", lambda name: task if name == "heavy-hitters" else get(name))
+    load_data.cache_clear()
+    words = (
+        f"sweep --axis compression=10 --task heavy-hitters --prior scores:{path} --epsilon 0.2 "
+        f"--decoder linear,amp --seeds 1 --backend sequential --json --output {tmp_path / 'out'}"
+    )
+    run = CliRunner().invoke(app, words.split())
+    load_data.cache_clear()
+    assert run.exit_code == 0, run.output
+    (made,) = json.loads(run.stdout)["sweeps"]
+    assert [row["decoder"] for row in made["results"]] == ["linear", f"amp:scores={path}"]
+    assert {row["status"] for row in made["results"]} == {"done"}

@@ -11,7 +11,7 @@ import pytest
 import experiments
 from experiments import run_sweep
 from experiments.sweeps.cells import MeanCell, TaskCell
-from experiments.sweeps.engine import estimate_seconds, group_draws, missing_draws
+from experiments.sweeps.engine import group_draws, missing_draws
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import run_unordered
@@ -252,15 +252,6 @@ def test_seeds_are_outermost_so_that_whole_repetitions_finish_first():
     seeds = [cell.seed for cell in GRID.cells()]
     assert seeds == sorted(seeds)
     assert len(group_draws(GRID.cells())) == 8
-
-
-def test_the_estimate_is_of_the_right_order():
-    cells = Grid({"sparsity": (3, 30)}, BASE, decoders=("linear",), seeds=20).cells()
-    draws = group_draws(cells)
-    start = time.perf_counter()
-    run_sweep(Grid({"sparsity": (3, 30)}, BASE, decoders=("linear",), seeds=20))
-    taken = time.perf_counter() - start
-    assert 0 < estimate_seconds(draws, GRID.inputs) < 1000 * taken
 
 
 def test_tables_summarise_and_compare(expected):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from experiments.cli.app import app
 from experiments.recordings.recording import Recording
-from experiments.report.console import SweepProgress, show_verdicts, winners_text
+from experiments.report.console import show_verdicts, winners_text
 from experiments.report.tables import print_table, sweep_tables
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
@@ -61,12 +61,6 @@ def test_tables_of_sweeps(word):
     text = printed(lambda console: show_verdicts([claim], console))
     assert f"PASS  claim {shown}" in text
     assert f"evidence {shown}" in text
-
-    def progress(console):
-        with SweepProgress(len(results), console) as bar:
-            bar(results)
-
-    assert shown in printed(progress)
 
 
 @pytest.mark.parametrize("word", ["[/]", "[bold]", ":bug:"])

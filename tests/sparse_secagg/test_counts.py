@@ -17,7 +17,7 @@ from sparse_secagg import PrivacyWarning, PrivateCounts
 from sparse_secagg.accounting import Ledger, rdp_to_dp
 from sparse_secagg.counting.contributions import Contributions, presence
 from sparse_secagg.counting.domains import HashedItems, ListedItems, make_domain
-from sparse_secagg.counting.names import ItemCodes
+from sparse_secagg.counting.names import Ballot, ItemCodes
 from sparse_secagg.counting.sizes import EDGES, chosen_limit, size_rows
 from sparse_secagg.counting.tables import read_batches
 from sparse_secagg.mechanisms.randomness import PrivateRandomness, SimulationRandomness
@@ -189,7 +189,7 @@ def test_rounds_of_one_simulation_do_not_share_their_noise():
 
 
 def test_without_a_domain_the_three_choices_are_named():
-    with pytest.raises(ValueError, match=r"list.*2\*\*20.*'open'"):
+    with pytest.raises(ValueError, match=r"list.*2\*\*17.*'open'"):
         PrivateCounts().fit([1, 2], ["a", "b"])
 
 
@@ -543,6 +543,27 @@ def test_parties_spell_out_items_that_nobody_listed():
     assert (np.count_nonzero(votes, axis=1) <= ballot.votes * 144).all()
     spelt = second.spec.run(votes, random_state=2, simulation_seed=2)
     assert set(counts.names(spelt, ballot).values()) == {"tea", "héllo [/]"}
+
+
+def test_names_need_an_open_domain_and_a_cell_that_stands_out():
+    with pytest.raises(ValueError, match="open"):
+        PrivateCounts(domain=["a"], max_items=1).votes(["a"], Ballot((0,), 1, ItemCodes(16)))
+    with pytest.raises(ValueError, match="no cells"):
+        PrivateCounts(domain="open", max_items=1).specs(9, ballot=Ballot((), 1, ItemCodes(16)))
+
+
+def test_a_user_votes_on_as_many_items_as_the_ballot_allows():
+    counts = PrivateCounts(domain="open", max_items=1)
+    items = [f"thing {k}" for k in range(12)]
+    cells = make_domain("open").columns(items)
+    ballot = Ballot(tuple(cells[:8].tolist()), 3, ItemCodes(16))
+    votes = counts.votes([*items, "x" * 17], ballot).reshape(8, -1)
+    voted = np.flatnonzero(np.abs(votes).sum(axis=1))
+    assert len(voted) == 3
+    assert (np.abs(votes[voted]) == 1).all()
+    assert ballot.names(votes.ravel(), make_domain("open")).items() >= {
+        (int(cells[k]), items[k]) for k in voted
+    }
 
 
 def test_a_client_shows_how_many_items_it_holds_and_no_more():
