@@ -22,6 +22,7 @@ from experiments.report.style import (
     decoder_style,
     finish,
     new_figure,
+    plain_logarithms,
     readable_on,
     shades,
 )
@@ -257,6 +258,7 @@ def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
     if positive:
         low, high = panel.get_ylim()
         panel.set_ylim(max(low, min(positive) / 5), min(high, max(positive) * 4))
+        plain_logarithms(panel.yaxis, *panel.get_ylim())
 
 
 # --- bars
@@ -301,6 +303,7 @@ def _bars(table: Tabular, metric: str, width: float) -> Figure:
         panel.set_xlabel(LABELS.get(metric, metric.replace("_", " ")))
         if "error" in metric:
             panel.set_xscale("log")
+            plain_logarithms(panel.xaxis, *panel.get_xlim())
             panel.axvline(1, color="0.5", linestyle="--", linewidth=0.8, zorder=0)
         panel.margins(x=0.2)
         panel.spines[["top", "right"]].set_visible(False)
@@ -335,7 +338,9 @@ def _heat_maps(
         panel.set_ylabel(AXES[first].label)
     if image is not None:
         label = LABELS.get(metric, metric.replace("_", " "))
-        figure.colorbar(image, ax=axes, label=label, shrink=0.9)
+        bar = figure.colorbar(image, ax=axes, label=label, shrink=0.9)
+        if metric in ("relative_error", "squared_error"):
+            plain_logarithms(bar.ax.yaxis, min(means), max(means))
     finish(figure, axes, f"{caption(table)}; small numbers: bits per parameter", handles=())
     return figure
 
@@ -437,6 +442,8 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
         _slack_band(panel, axis, curves[rates[0]], slack, table.lower_is_better)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
         panel.set_title(title, fontsize=10)
+        if logarithmic:
+            plain_logarithms(panel.yaxis, *panel.get_ylim())
     axes[0].set_ylabel(LABELS.get(table.metric, table.metric))
     finish(figure, axes, caption(table))
     return figure
@@ -446,7 +453,8 @@ def _slack_band(panel: Axes, axis: str, rows: Sequence[Summary], slack: float, l
     x = [row.setting[axis] for row in rows]
     y = np.array([row.interval.mean for row in rows if row.interval is not None])
     edge = y * (1 + slack) if lower else y - slack
-    label = f"within {1 + slack:g} times" if lower else f"within {100 * slack:g} points"
+    points = f"{100 * slack:g} point{'s' * (slack != 0.01)}"
+    label = f"within {1 + slack:g} times" if lower else f"within {points}"
     panel.fill_between(x, y, edge, color="0.87", lw=0, zorder=0, label=label)
 
 

@@ -179,6 +179,16 @@ def save_picture(figure: Figure, path: Path, dpi: int = 150) -> None:
         figure.savefig(file, format=path.suffix[1:].lower(), dpi=dpi)
 
 
+def plain_logarithms(axis: Any, low: float, high: float) -> None:
+    """Label a logarithmic axis 0.2, 0.5, 1 instead of powers; so few that none covers another."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    within_a_decade_or_two = high < 100 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if within_a_decade_or_two else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def readable_on(colour: tuple[float, float, float, float]) -> str:
     """Return black or white, whichever is read more easily on the colour."""
     red, green, blue, _ = colour

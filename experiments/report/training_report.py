@@ -18,7 +18,7 @@ from rich.console import Console
 from experiments.datasets.domains import is_public
 from experiments.private_files import make_folder, write_text
 from experiments.report.html import Picture, Section, version_tables, write_report
-from experiments.report.style import PALETTE, decoder_style, finish, new_figure, save
+from experiments.report.style import PALETTE, apart, decoder_style, finish, new_figure, save
 from experiments.report.tables import TextTable, print_table, write_tables
 from experiments.report.terminal import literal
 from experiments.training import tasks
@@ -192,13 +192,19 @@ def draw(result: TrainingResult, *, width: float = 1.0) -> Figure:
     left.plot(rounds, result.accuracy, label=f"accuracy, decoder {spec.decoder}", **look)
     left.set(xlabel="round", ylabel="test accuracy")
     for panel in right:
-        for (name, _), colour, style in zip(_observers(result), PALETTE[2:], ("-", "--", ":")):
+        spent = {
+            name: [getattr(record.privacy, name) for record in result.history]
+            for name, _ in _observers(result)
+        }
+        dashes = apart(spent)  # observers who learn the same are told apart
+        for (name, values), colour, usual in zip(spent.items(), PALETTE[2:], ("-", "--", ":")):
             label = f"ε against {describe_observer(name, spec.colluders)}"
-            spent = [getattr(record.privacy, name) for record in result.history]
-            panel.plot(rounds, spent, color=colour, linestyle=style, label=label)
+            style = dashes.get(name, usual)
+            panel.plot(rounds, values, color=colour, linestyle=style, label=label)
         panel.set(xlabel="round", ylabel=f"ε at δ = {spec.delta:g}", title="Privacy spent so far")
     for panel in (left, *right):
         panel.set_xlim(0, rounds[-1])
+        panel.locator_params(axis="x", integer=True)
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
     noise = f"z = {spec.noise_multiplier:g}"

@@ -30,6 +30,7 @@ from sparse_secagg import (
     Skellam,
 )
 from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.secagg import setup
 from sparse_secagg.secagg.masked import answer
 from sparse_secagg.secagg.setup import Session
 from tests.adversarial.lying import identities
@@ -92,6 +93,43 @@ class TestPolicy:
     def test_noise_that_is_too_little_or_none(self, budget, mechanism, match):
         with pytest.raises(RefusedRoundError, match=match):
             join(make_document(make_config(mechanism)), ClientAgent(POLICY, budget))
+
+    @pytest.mark.parametrize(
+        ("mechanism", "wider"),
+        [
+            (DiscreteGaussian(epsilon=3.0, n_bits=20), {"max_epsilon": 10.0}),
+            (DiscreteGaussian(epsilon=1.0, delta=1e-3, n_bits=20), {"max_delta": 1e-3}),
+        ],
+    )
+    def test_without_the_limit_the_same_round_is_joined(self, tmp_path, mechanism, wider):
+        """It is the limit that refused, nothing else."""
+        rich = Budget(tmp_path / "rich.sqlite", epsilon=100.0, delta=wider.get("max_delta", 1e-5))
+        policy = dataclasses.replace(POLICY, **wider)
+        join(make_document(make_config(mechanism)), ClientAgent(policy, rich))
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("n_clients", True), ("length", -1), ("length", 1 << 60), ("modulus", 1),
+            ("modulus", 1 << 70), ("threshold", 4.0), ("neighbors", "4"), ("graph_seed", -1),
+            ("masks", "none"), ("security", "none"), ("roster", b"short"),
+            ("context", b"0" * (setup.MAX_DOCUMENT_BYTES + 1)),
+        ],
+    )  # fmt: skip
+    def test_each_field_of_a_document_has_a_check_of_its_own(self, monkeypatch, field, value):
+        """Refused for this field; with this one check removed, no longer for it."""
+        known = make_document(make_config())
+        with pytest.raises(RefusedRoundError, match=field):
+            dataclasses.replace(known, **{field: value})
+        monkeypatch.setitem(setup._FIELDS, field, lambda value: True)
+        later = ""
+        try:
+            dataclasses.replace(known, **{field: value})
+        except RefusedRoundError as error:  # by a check of several fields together
+            later = str(error)
+        except TypeError:  # what the check keeps out
+            pass
+        assert not later or "threshold" in later or "graph" in later
 
     def test_the_client_assumes_colluders_whatever_the_round_says(self, budget):
         """ε is 1 without colluders; a third of the cohort makes it more, and most are too many."""

@@ -54,7 +54,7 @@ def test_the_crossing_point_is_found_between_the_values_around_it():
     sparse = curve("amp", {10: 0.1, 100: 0.5, 1000: 2.0})
     (line,) = crossing(sparsity_table(plain | sparse), 0.0).lines
     assert "pay up to nonzero entries s = 100 (amp 0.5, ridge 0.999)" in line
-    assert "from 1000 on they do not" in line
+    assert "from 1000 on they do not (amp 2, ridge 0.999: worse)" in line
     # log(0.5) to log(2) crosses zero half way, in logarithms, between 100 and 1000
     assert "cross at about 320" in line
 
@@ -167,3 +167,32 @@ def test_every_preset_has_something_to_say(preset, kind):
     conclusion = conclude(table, preset)
     assert conclusion.lines
     assert all(set(place) == set(axes) for place in conclusion.marked)
+
+
+def test_a_table_of_one_result_has_fixed_parameters():
+    only = SweepTable([Result(MeanCell(dim=77), "done", {"relative_error": 1.0})], ("compression",))
+    assert only.fixed["dim"] == 77
+
+
+def test_a_limit_is_decided_only_where_both_sides_of_it_are():
+    cells = [BASE.with_values(noise_multiplier=1.0, compression=r) for r in (1, 10, 100)]
+    errors = {1: 1.0, 10: 1.5, 100: 2.001}  # twice the error is allowed: 100 is a hair beyond
+    made = made_up(
+        ("noise_multiplier", "compression"),
+        cells,
+        lambda cell: errors[cell.spec.compression],
+        spread=0.0,
+    )
+    for k, result in enumerate(made.results):  # a scatter that does not pair over seeds
+        if result.cell.spec.compression == 100:
+            result.metrics["relative_error"] *= 1.2 if k % 2 else 1 / 1.2
+    (row,) = largest_within_slack(made, "noise_multiplier", 1.0)
+    assert (row.compression, row.decided) == (10, False)
+
+
+def test_better_worse_and_within_chance_are_counted():
+    cells = [MeanCell(mean="power_law", threshold=t) for t in (0.0, 0.25, 0.5, 0.75)]
+    errors = {0.0: 1.0, 0.25: 0.5, 0.5: 3.0, 0.75: 1.0}
+    made = made_up(("threshold",), cells, lambda cell: errors[cell.threshold])
+    (line,) = conclude(made, "thresholding").lines
+    assert "better than without in 1 comparison(s), worse in 1, within chance in 1." in line

@@ -238,3 +238,30 @@ def test_the_band_of_the_paper_is_the_slack_below_the_uncompressed_run():
     labels = figure.legends[0].get_texts()
     assert "within 1 points" in [text.get_text() for text in labels]
     assert "r = 1: no sketch" in [text.get_text() for text in labels]
+
+
+def test_labels_of_a_logarithmic_axis_do_not_cover_one_another(recorded):
+    for width in (0.6, 1.8):
+        figure = draw_sweep(recorded[1], width=width)
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()
+        labels = [t for t in figure.axes[0].get_xticklabels(which="both") if t.get_text()]
+        boxes = [label.get_window_extent(renderer) for label in labels]
+        left, right = figure.axes[0].bbox.x0 - 9, figure.axes[0].bbox.x1 + 9
+        shown = [box for box in boxes if left <= box.x0 and box.x1 <= right]
+        assert len(shown) >= 2
+        assert not any(a.overlaps(b) for k, a in enumerate(shown) for b in shown[:k])
+
+
+def test_observers_who_learn_the_same_are_told_apart():
+    config = TrainingConfig(task="digits", rounds=2, clients=10, noise_multiplier=1.0)
+    figure = draw_training(run_training(config))  # the cohorts are no secret: server = release
+    server, release = figure.axes[1].lines
+    assert list(server.get_ydata()) == list(release.get_ydata())
+    assert server._dash_pattern != release._dash_pattern
+
+
+def test_files_are_shown_without_their_folders_and_long_names_are_cut():
+    assert style.decoder_label("amp:debias,scores=/a/b/c.csv") == "amp:debias,scores=c.csv"
+    assert style.decoder_label("amp") == "amp"
+    assert len(style.decoder_label("module.of.somebody.with.a.long.name:Solver")) == 32

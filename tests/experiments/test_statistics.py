@@ -154,3 +154,18 @@ def test_without_the_correction_false_alarms_exceed_the_rate(monkeypatch):
         winner = module.find_winner(null_tables(rng, 5, 5, 0.5), lower_is_better=True)
         alarms += any(gap.is_certain for gap in winner.gaps.values())
     assert alarms > stats.binom.isf(1e-6, 2000, 1 - LEVEL)
+
+
+@pytest.mark.parametrize("values", [(0.4, 0.9), (0.5, 0.5001), (0.2, 0.3, 0.9), (1, 2, 3, 4, 5, 6)])
+def test_the_interval_of_errors_is_the_narrower_of_two_students_intervals(values):
+    logs = np.log(values)
+    n = len(logs)
+    found = mean_of(draws(*values), geometric=True)
+    halves = [stats.t.isf(0.025, n - 1) * logs.std(ddof=1) / math.sqrt(n)]
+    if n - 1 < 4:  # half of the rate for each: measured alone, and with a prior of four draws
+        pooled = (np.sum((logs - logs.mean()) ** 2) + 4 * 0.25) / (n - 1 + 4)
+        halves = [stats.t.isf(0.0125, n - 1) * logs.std(ddof=1) / math.sqrt(n)]
+        halves += [stats.t.isf(0.0125, n + 3) * math.sqrt(pooled / n)]
+    half = min(halves)
+    expected = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
+    assert (found.mean, found.low, found.high) == pytest.approx(tuple(expected))
