@@ -299,10 +299,12 @@ class PrivateCounts(BaseEstimator):
         account, base = Account(self.epsilon, self.delta), self._base()
         z = self._multipliers(codes is not None)
         limit = min(self.max_items or max_items or 1, domain.size)
-        stages = [size_stage(base, z["sizes"], len(EDGES))] if "sizes" in z else []
-        stages.append(
-            count_stage(base, z["counts"], domain.size, n_users, math.sqrt(limit), self.max_bytes)
-        )
+        stages, left = [], self.max_bytes
+        if "sizes" in z:
+            stages.append(size_stage(base, z["sizes"], len(EDGES)))
+            config = stages[0].spec.config(stages[0].dim, n_users)
+            left = max(1, left - -(-config.mechanism.bits_per_client // 8))
+        stages.append(count_stage(base, z["counts"], domain.size, n_users, math.sqrt(limit), left))
         if codes is not None:
             ballot = ballot or Ballot(tuple(range(64)), 2, codes)
             if not ballot.cells:

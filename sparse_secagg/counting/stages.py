@@ -224,8 +224,10 @@ def _sketch_size(
     rows = base.n_rows
 
     def length(bits: int) -> int:
-        m = d / base.compression if base.compression else min(d, 8 * max_bytes / bits)
-        return max(rows, rows * int(m / rows))
+        if base.compression:
+            return max(rows, rows * int(d / base.compression / rows))
+        most = 8 * max_bytes // bits // 2 * 2  # the rotation pads odd lengths by one
+        return max(rows, rows * (min(d, most) // rows))
 
     bits = base.n_bits or 20
     for _ in range(4):

@@ -526,6 +526,7 @@ def test_rounds_of_parties_stay_within_the_promise_together(domain):
     configs = [stage.spec.config(stage.dim, 300) for stage in stages]
     rdp = sum(parts_of(config).privacy(300).rdp(DEFAULT_ORDERS) for config in configs)
     assert 0.98 < rdp_to_dp(DEFAULT_ORDERS, rdp, 1e-6) <= 1.0
+    assert sum(config.mechanism.bits_per_client for config in configs[:2]) <= 8 * 10_000
 
 
 def test_parties_spell_out_items_that_nobody_listed():
