@@ -40,6 +40,30 @@ def train(
     clip_norm: Annotated[
         str | None, opt.round_option("clip_norm", "ℓ₂ clip of an update: a number, or adaptive.")
     ] = None,
+    layer_compression: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=R,…", help="A rate for each group of layers: embedding=10,rest=50."
+        ),
+    ] = None,
+    clip_shares: Annotated[
+        str | None,
+        typer.Option(help="How these groups share the clip: size, equal or NAME=SHARE,…"),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Share of the entries set to zero, and added back in the next round."),
+    ] = None,
+    fixed_sketch: Annotated[
+        bool | None,
+        typer.Option(
+            "--fixed-sketch/--fresh-sketch",
+            help="The same sketch in all rounds. [default: fresh, with --threshold fixed]",
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(parser=opt.whole, metavar="N", help="Examples of a client's step.")
+    ] = None,
     client_rate: Annotated[float | None, typer.Option(help="Clients' learning rate.")] = None,
     server_rate: Annotated[float | None, typer.Option(help="Server's learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Server's momentum.")] = None,
@@ -110,6 +134,11 @@ def train(
             decoder=_decoder(task, decoder, prior),
             debias=debias,
             clip_norm=_number(clip_norm),
+            layer_compression=layer_compression,
+            clip_shares=clip_shares,
+            threshold=threshold,
+            fixed_sketch=fixed_sketch,
+            batch_size=batch_size,
             client_rate=client_rate,
             server_rate=server_rate,
             momentum=momentum,

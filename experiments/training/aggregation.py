@@ -20,6 +20,7 @@ from experiments.datasets.domains import Domain
 from experiments.decoders import parse_decoder
 from experiments.models.architectures import Architecture
 from experiments.training.config import TrainingConfig
+from experiments.training.layers import grouped_encoder
 from experiments.training.records import PrivacySpent, TrainingState
 from experiments.training.seeds import ClientRandomness
 from solvers import Solver
@@ -87,10 +88,10 @@ class Aggregator:
         self.dim = architecture.n_parameters
         self.adaptive = isinstance(spec.clip_norm, AdaptiveClip)
         self.clip_norm = spec.clip_norm.current if self.adaptive else float(spec.clip_norm)
-        self.encoder = self._make_encoder(architecture.slices)
+        self.encoder = self._make_encoder(architecture)
         # unsketched there is nothing to decode: one run is the baseline of every decoder
         self.decoder = training_decoder(
-            "linear" if spec.compression == 1 else spec.decoder,
+            spec.decoder if config.sketches else "linear",
             debias=bool(config.debias),
             shapes=architecture.shapes,
             domain=domain,
@@ -140,11 +141,6 @@ class Aggregator:
         return np.asarray(getattr(self.feedback, "error_", np.empty(0)))
 
     @property
-    def is_identity(self) -> bool:
-        """Whether updates are sent unsketched."""
-        return self.config.spec.compression == 1 or self.config.spec.encoder == "identity"
-
-    @property
     def spent(self) -> PrivacySpent:
         """ε of all rounds so far."""
         return PrivacySpent(*(self.ledger.epsilon(observer) for observer in OBSERVERS))
@@ -156,14 +152,15 @@ class Aggregator:
 
     def mean(self, updates: Any, number: int) -> NDArray[np.float64]:
         """Run round ``number`` over the rows of ``updates``; return the decoded mean."""
+        fixed = self.config.keeps_sketch
         round_ = SparseSecAgg(
             self.encoder,
             mechanism=self._mechanism(self.noise_multiplier),
             clip_norm=AdaptiveClip(self.clip_norm) if self.adaptive else self.clip_norm,
             decoder="linear",  # costs nothing; the decoder of the run comes below
-            feedback=self.feedback,  # with what the round before dropped
-            # what was dropped is carried over as a sketch, so that the sketch has to stay
-            random_state=self.randomness.sketch(0 if self.feedback else number),
+            # with what the round before dropped: a sketch, while the sketch stays the same
+            feedback=self.feedback if fixed else None,
+            random_state=self.randomness.sketch(0 if fixed else number),
             simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
             ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
@@ -174,10 +171,13 @@ class Aggregator:
             round_.fit(updates)
         if self.adaptive:
             self.clip_norm = round_.clip_.current
-        if self.feedback is not None:
-            self.feedback = round_.feedback_
         self.last_ = round_
-        return self._decode(round_)
+        mean = self._decode(round_)
+        if self.feedback is not None and fixed:
+            self.feedback = round_.feedback_
+        elif self.feedback is not None:
+            mean = self.feedback.apply(mean)
+        return mean
 
     def _clipped(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the updates within the clip, in double precision, in one pass over them.
@@ -208,15 +208,23 @@ class Aggregator:
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _make_encoder(self, layers: dict[str, slice]) -> Any:
-        if self.is_identity:
-            return registry.get("identity").fit_dimension(self.dim)
-        spec = self.config.spec
-        rows = {"n_rows": spec.n_rows} if spec.encoder == "count_sketch" else {}
-        encoder = registry.get(spec.encoder, compression=spec.compression, **rows)
-        if self.config.per_layer:
-            encoder = BlockEncoder(layers, encoder=encoder)
+    def _make_encoder(self, architecture: Architecture) -> Any:
+        config, encoder = self.config, self._encoder()
+        if config.layer_compression:
+            encoder = grouped_encoder(
+                architecture, config.layer_compression, config.clip_shares, self._encoder
+            )
+        elif config.per_layer and config.sketches:
+            encoder = BlockEncoder(architecture.slices, encoder=encoder)
         return encoder.fit_dimension(self.dim)
+
+    def _encoder(self, rate: float | None = None) -> Any:
+        spec = self.config.spec
+        compression = spec.compression if rate is None else rate
+        if compression == 1 or spec.encoder == "identity":
+            return registry.get("identity")
+        rows = {"n_rows": spec.n_rows} if spec.encoder == "count_sketch" else {}
+        return registry.get(spec.encoder, compression=compression, **rows)
 
     def _mechanism(self, noise_multiplier: float) -> IntegerMechanism:
         return mechanisms.get(

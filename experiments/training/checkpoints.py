@@ -146,10 +146,11 @@ class CheckpointFile:
 
     def _compare(self, found: dict[str, Any]) -> None:
         mine, found = self.config.parameters(), _modern(found)
-        different = [name for name in mine if found.get(name) != mine[name]]
+        different = [name for name in {**mine, **found} if found.get(name) != mine.get(name)]
         if different:
             what = ", ".join(
-                f"{name} was {found.get(name)!r} and is now {mine[name]!r}" for name in different
+                f"{name} was {found.get(name)!r} and is now {mine.get(name)!r}"
+                for name in different
             )
             raise CheckpointError(
                 f"{self.path} belongs to a run with other options: {what}. Resume with its "

@@ -14,6 +14,7 @@ from experiments.datasets.domains import check_domain
 from experiments.decoders import check_decoder
 from experiments.holding import HoldsSpec, spec_values
 from experiments.training import tasks
+from experiments.training.layers import check_groups
 from sparse_secagg import mechanisms
 from sparse_secagg.encoders import registry
 
@@ -41,9 +42,20 @@ class TrainingConfig(HoldsSpec):
         Of the two optimisers.
     per_layer : bool
         Sketch each layer by itself with its share of the clip.
+    layer_compression : str
+        Groups of layers with a rate each, ``"embedding=10,rest=50"``; see
+        :mod:`experiments.training.layers`. Layers that no group names have the
+        rate of "rest" or else ``compression``.
+    clip_shares : str
+        How layers that are sketched by themselves share the clip: "size", "equal" or the share of
+        each group, ``"embedding=0.3,rest=0.9"``, whose squares sum to at most 1.
     threshold : float
-        Share of the sketch's entries, the smallest, that is set to zero and added back in the next
-        round; the sketch then stays the same in all rounds. An experiment: it is biased.
+        Share of the entries, the smallest, that is set to zero and added back in the next round.
+        An experiment: it is biased.
+    fixed_sketch : bool or None
+        Whether all rounds have the same S. Thresholding then zeroes entries of the sketch, and
+        what it carries over is a sketch; with a fresh S in every round it zeroes entries of the
+        decoded update, and carries over parameters. None is True where there is a threshold.
     seed : int
         Initial weights, batches, sketches and, unless ``private_noise``, cohorts and noise.
     private_noise : bool
@@ -64,7 +76,10 @@ class TrainingConfig(HoldsSpec):
     server_rate: float = 0.3
     momentum: float = 0.9
     per_layer: bool = False
+    layer_compression: str = ""
+    clip_shares: str = "size"
     threshold: float = 0.0
+    fixed_sketch: bool | None = None
     seed: int = 0
     private_noise: bool = False
     data: str | None = None
@@ -87,12 +102,27 @@ class TrainingConfig(HoldsSpec):
         super().__init__(task=task, **given)
         _check(self)
 
+    @property
+    def sketches(self) -> bool:
+        """Whether anything is compressed."""
+        by_rate = self.spec.compression != 1 and self.spec.encoder != "identity"
+        return by_rate or bool(self.layer_compression)
+
+    @property
+    def keeps_sketch(self) -> bool:
+        """Whether all rounds have the same S."""
+        return self.threshold > 0 if self.fixed_sketch is None else self.fixed_sketch
+
     def parameters(self) -> dict[str, Any]:
-        """Return every value, but for where the data lies, as JSON values."""
+        """Return every value, but for where the data lies, as JSON values.
+
+        Later parameters are left out where they change nothing, so that old results stay valid.
+        """
         own = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
             if field.name not in ("spec", "data")
+            and not (field.name in _LATER and getattr(self, field.name) == field.default)
         }
         for name in ("client_rate", "server_rate", "momentum", "threshold"):
             own[name] = float(own[name])
@@ -103,6 +133,10 @@ class TrainingConfig(HoldsSpec):
         """Name of the configuration: its values, but for where the data lies."""
         text = json.dumps(self.parameters(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+#: Parameters that came after results had been kept.
+_LATER = ("layer_compression", "clip_shares", "fixed_sketch")
 
 
 def _check(config: TrainingConfig) -> None:
@@ -123,6 +157,17 @@ def _check(config: TrainingConfig) -> None:
     # unsketched there is nothing to decode, whatever the decoder
     encoder = "count_sketch" if config.spec.compression == 1 else config.spec.encoder
     check_decoder(config.spec.decoder, encoder, items=not task.trains)
+    if config.layer_compression and not task.trains:
+        raise ValueError(
+            f"layer_compression={config.layer_compression!r}: task={config.task!r} has no layers; "
+            "leave it out."
+        )
+    if config.layer_compression and config.per_layer:
+        raise ValueError(
+            f"layer_compression={config.layer_compression!r} and per_layer=True both say how "
+            "layers are sketched; give one of them."
+        )
+    check_groups(config.layer_compression, config.clip_shares)
     if not 0 <= config.threshold < 1:
         raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
     for name, least in (("clients", 1), ("batch_size", 1), ("seed", 0)):

@@ -89,7 +89,13 @@ def test_noise_from_the_operating_system_differs_from_run_to_run():
 
 
 @pytest.mark.parametrize(
-    "options", [{"clip_norm": 0.3}, {"clip_norm": "adaptive"}, {"threshold": 0.5}]
+    "options",
+    [
+        {"clip_norm": 0.3},
+        {"clip_norm": "adaptive"},
+        {"threshold": 0.5},
+        {"threshold": 0.5, "fixed_sketch": False},
+    ],
 )
 def test_resuming_ends_at_the_same_weights(tmp_path, options):
     config = replace(SMALL, rounds=5, **options)
@@ -361,6 +367,79 @@ def test_layers_can_be_sketched_one_by_one():
     assert np.abs(np.delete(whole, np.arange(4810)[ARCH.slices["dense2.bias"]])).max() > 1e-3
 
 
+def test_groups_of_layers_have_a_rate_and_a_share_of_the_clip_each():
+    options = {"layer_compression": "dense1=10,rest=2", "clip_shares": "dense1=0.6,rest=0.8"}
+    aggregator = Aggregator(
+        replace(SMALL, noise_multiplier=0.0, compression=1, **options), ARCH, 10
+    )
+    blocks = {block.name: block for block in aggregator.encoder.blocks_}
+    dense2 = slice(64 * 64 + 64, 4810)
+    assert {name: block.features for name, block in blocks.items()} == {
+        "dense1": slice(0, dense2.start),
+        "rest": dense2,
+    }
+    rows = [block.encoder.n_components_ for block in blocks.values()]
+    assert rows == [pytest.approx(4160 / 10, abs=8), pytest.approx(650 / 2, abs=8)]
+    assert aggregator.encoder.clip_norms(0.5) == pytest.approx({"dense1": 0.3, "rest": 0.4})
+    assert aggregator.bits_per_parameter == pytest.approx(16 * sum(rows) / 4810, rel=0.01)
+    updates = np.zeros((10, 4810), dtype=np.float32)
+    updates[:, dense2] = 1.0
+    mean = aggregator.mean(updates, 0)
+    assert np.abs(mean[: dense2.start]).max() < 1e-4  # one group does not touch the other
+    assert mean[dense2].sum() == pytest.approx(0.4 * 650**0.5, rel=0.3)
+
+
+def test_layers_that_no_group_names_have_the_usual_rate():
+    both = replace(SMALL, layer_compression="dense1=5,rest=10")
+    one = replace(SMALL, layer_compression="dense1=5")  # compression=10
+    assert Aggregator(both, ARCH, 10).encoder.n_components_ == (
+        Aggregator(one, ARCH, 10).encoder.n_components_
+    )
+    split = Aggregator(replace(SMALL, layer_compression="dense1.bias=1"), ARCH, 10).encoder
+    assert [block.name for block in split.blocks_] == ["rest 1", "dense1.bias", "rest 2"]
+    assert split.blocks_[1].encoder.n_components_ == 64  # a rate of 1 sends the layer itself
+
+
+def test_a_fresh_sketch_carries_over_parameters_and_loses_nothing():
+    """Sent so far and carried over are together what would have been sent without a threshold."""
+    config = replace(SMALL, threshold=0.75, fixed_sketch=False)
+    cut, whole = Aggregator(config, ARCH, 10), Aggregator(replace(config, threshold=0.0), ARCH, 10)
+    rng = np.random.default_rng(0)
+    sent, total = 0.0, 0.0
+    seeds = set()
+    for number in range(3):
+        updates = rng.standard_normal((10, 4810)).astype(np.float32)
+        mean = cut.mean(updates, number)
+        sent, total = sent + mean, total + whole.mean(updates, number)
+        seeds.add(cut.last_.random_state)
+        assert np.mean(mean == 0) == pytest.approx(0.75, abs=0.01)
+        np.testing.assert_allclose(sent + cut.dropped, total, atol=1e-9)
+    assert len(seeds) == 3
+
+
+def test_a_sketch_can_be_fixed_without_a_threshold():
+    fixed = Aggregator(replace(SMALL, fixed_sketch=True), ARCH, 10)
+    fresh = Aggregator(SMALL, ARCH, 10)
+    updates = np.random.default_rng(0).standard_normal((10, 4810)).astype(np.float32)
+    for aggregator, sketches in ((fixed, 1), (fresh, 2)):
+        seeds = set()
+        for number in range(2):
+            aggregator.mean(updates, number)
+            seeds.add(aggregator.last_.random_state)
+        assert len(seeds) == sketches
+
+
+def test_later_options_leave_old_names_of_configurations_alone():
+    assert not {"layer_compression", "clip_shares", "fixed_sketch"} & SMALL.parameters().keys()
+    assert replace(SMALL, fixed_sketch=True).digest != SMALL.digest
+
+
+def test_a_checkpoint_with_later_options_is_not_gone_on_from_without_them(tmp_path):
+    run_training(replace(SMALL, rounds=1, fixed_sketch=True), output=tmp_path)
+    with pytest.raises(CheckpointError, match="fixed_sketch was True and is now None"):
+        run_training(replace(SMALL, rounds=1), output=tmp_path, resume=True)
+
+
 def test_decoders_are_debiased_unless_told_otherwise():
     def debias(spec, default=True):
         return training_decoder(spec, debias=default, shapes=None).get_params().get("debias")
@@ -406,11 +485,23 @@ def test_recorded_updates_are_those_before_clipping(tmp_path):
         ({"delta": 0.0}, "delta"),
         ({"seed": -1}, "seed"),
         ({"task": "chess"}, "digits"),
+        ({"layer_compression": "dense1:10"}, "NAME=NUMBER"),
+        ({"layer_compression": "dense1=0.5"}, "dense1=0.5 must be a number of at least 1"),
+        ({"layer_compression": "dense1=2,dense1=3"}, "each name once"),
+        ({"layer_compression": "dense1=2", "per_layer": True}, "give one of them"),
+        ({"layer_compression": "a=2", "task": "heavy-hitters"}, "has no layers"),
+        ({"clip_shares": "a=0.5"}, "a share for each group"),
+        ({"clip_shares": "a=0.9,rest=0.9", "layer_compression": "a=2"}, "they sum to 1.62"),
     ],
 )
 def test_impossible_options_are_refused_by_name(options, words):
     with pytest.raises(ValueError, match=words):
         TrainingConfig(**{"task": "digits", **options})
+
+
+def test_groups_of_layers_that_the_model_does_not_have_are_refused():
+    with pytest.raises(ValueError, match="names 'embedding', but the layers of MLP.* are dense1"):
+        run_training(replace(SMALL, layer_compression="embedding=10,rest=50"))
 
 
 def test_a_state_starts_at_zero_rounds():
