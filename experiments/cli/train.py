@@ -18,8 +18,8 @@ def train(
     task: Annotated[
         str,
         typer.Option(
-            help="digits, digits-300, mnist, mnist-small, fashion-mnist, emnist-cnn, emnist-dense, "
-            "next-word, next-word-paper or heavy-hitters."
+            help="digits, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, emnist-cnn, "
+            "emnist-dense, site, next-word, next-word-paper or heavy-hitters."
         ),
     ] = "digits",
     rounds: opt.Rounds = None,

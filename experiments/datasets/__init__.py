@@ -43,6 +43,7 @@ from experiments.datasets.text import (
     next_word,
     public_word_scores,
     public_words,
+    word_numbers,
 )
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "stackoverflow",
     "text_folder",
     "tff",
+    "word_numbers",
 ]
 
 _EMBEDDED: dict[str, Callable[..., ClientData | ClientSets | ClientTexts]] = {

@@ -21,7 +21,9 @@ _QMNIST_WRITER = 2  # column of the extended labels
 _MNIST_TEST = 10_000  # QMNIST's test file goes on after the images that MNIST tests with
 
 
-def mnist_by_writer(data: str | os.PathLike[str] | None = None) -> ClientData:
+def mnist_by_writer(
+    data: str | os.PathLike[str] | None = None, max_images: int | None = None
+) -> ClientData:
     """Return MNIST split by the person who wrote each digit, with other writers' for the test.
 
     Parameters
@@ -31,10 +33,20 @@ def mnist_by_writer(data: str | os.PathLike[str] | None = None) -> ClientData:
         ``writer``, ``is_test``) or the files of QMNIST (``qmnist-train-images-idx3-ubyte``,
         ``qmnist-train-labels-idx2-int`` and the same for ``test``, plain or ``.gz``); by default
         the folder that SPARSE_SECAGG_DATA names.
+    max_images : int, optional
+        Of a writer, the first so many.
     """
     folder = data_folder(data)
     if folder is not None and not folder.is_file() and _idx_file(folder, _qmnist("train")[0]):
-        return _from_qmnist(folder)
+        found = _from_qmnist(folder)
+    else:
+        found = _from_arrays(data)
+    first = slice(max_images)
+    clients = {name: (x[first], y[first]) for name, (x, y) in found.clients.items()}
+    return ClientData(clients, found.test)
+
+
+def _from_arrays(data: str | os.PathLike[str] | None) -> ClientData:
     path = find(
         ["mnist_by_writer.npz"],
         data,

@@ -29,7 +29,7 @@ from experiments.datasets.base import (
 )
 from experiments.datasets.corpora import python_docstrings
 from experiments.datasets.files import read_text
-from experiments.datasets.splits import held_out_names
+from experiments.datasets.splits import held_out_names, pooled
 
 Texts = ClientTexts | Mapping[str, list[str]]
 
@@ -139,7 +139,8 @@ class Vocabulary:
         return len(self.words) + 3
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
+        """Number of each word."""
         return {word: k for k, word in enumerate(self.words, start=1)}
 
     def encode(self, sentences: Iterable[str], length: int) -> Examples:
@@ -149,7 +150,7 @@ class Vocabulary:
         """
         rows = []
         for sentence in sentences:
-            row = [self._numbers.get(word, self.oov) for word in tokens(sentence)[:length]]
+            row = [self.numbers.get(word, self.oov) for word in tokens(sentence)[:length]]
             if row:
                 row = [self.bos, *row, *([self.eos] if len(row) < length else [])]
                 rows.append(row + [self.pad] * (length + 1 - len(row)))
@@ -167,6 +168,49 @@ class NextWordData(ClientData):
     """Sequences by client: x and y of shape (n, length), y one word ahead of x."""
 
     vocabulary: Vocabulary  # what the numbers mean; its ``size`` is the model's
+
+
+def word_numbers(
+    texts: Texts,
+    *,
+    vocabulary_size: int = 20_000,
+    max_words: int = 200,
+    test_fraction: float = 0.1,
+    seed: int = 0,
+) -> ClientData:
+    """Return which words each text has, and which site its author wrote it on.
+
+    x has a row for each text, the numbers of its different words from 1 to ``vocabulary_size``,
+    filled up with zeros; y is the number of the site in alphabetical order. Sites are what stands
+    before the slash in the names of the clients.
+
+    Parameters
+    ----------
+    texts : ClientTexts or mapping of str to list of str
+        Texts of each client.
+    vocabulary_size : int
+        Words that the training clients use most.
+    max_words : int
+        Different words of a text that count, the first so many.
+    test_fraction, seed : float, int
+        Which share of the clients is held out for the test, and the draw.
+    """
+    clients = texts.clients if isinstance(texts, ClientTexts) else texts
+    sites = sorted({name.partition("/")[0] for name in clients})
+    test = held_out_names(list(clients), test_fraction, seed)
+    training = {name: own for name, own in clients.items() if name not in test}
+    numbers = Vocabulary.of(training, vocabulary_size).numbers
+
+    def encode(name: str) -> Examples:
+        x = np.zeros((len(clients[name]), max_words), dtype=np.int32)
+        for row, text in zip(x, clients[name]):
+            known = dict.fromkeys(numbers[word] for word in tokens(text) if word in numbers)
+            found = list(known)[:max_words]
+            row[: len(found)] = found
+        return x, np.full(len(x), sites.index(name.partition("/")[0]))
+
+    data = {name: encode(name) for name in training}
+    return ClientData(data, pooled([encode(name) for name in clients if name in test]))
 
 
 def next_word(

@@ -7,12 +7,13 @@ from experiments.models.architectures import (
     next_word_lstm,
 )
 from experiments.models.base import Model
-from experiments.models.mlp import MLP
+from experiments.models.mlp import MLP, WordClassifier
 
 __all__ = [
     "MLP",
     "Architecture",
     "Model",
+    "WordClassifier",
     "emnist_cnn",
     "multilayer_perceptron",
     "next_word_lstm",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ class Model(ABC):
     """
 
     architecture: Architecture
+    #: Whether updates are rows of sparse matrices, for models whose clients move few weights.
+    sparse: ClassVar[bool] = False
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -47,7 +49,7 @@ class Model(ABC):
         batch_size: int,
         rng: np.random.Generator,
         out: NDArray[np.float32] | None = None,
-    ) -> NDArray[np.float32]:
+    ) -> Any:
         """Return what one epoch of gradient descent on a client's examples adds to the weights.
 
         Parameters
@@ -61,21 +63,29 @@ class Model(ABC):
         rng : Generator
             Order of the examples, and all other randomness.
         out : ndarray of shape (d,), optional
-            Where to write the update.
+            Where to write the update; sparse ones are returned only.
         """
         x, y = examples
         local = np.empty_like(weights) if out is None else out
         local[:] = weights
-        for batch in _batches(len(y), batch_size, rng):
-            self.descend(local, x[batch], y[batch], learning_rate)
+        for batch in batches(len(y), batch_size, rng):
+            self.descend(local, x[batch], y[batch], learning_rate, rng)
         local -= weights
         return local
 
     @abstractmethod
     def descend(
-        self, local: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64], step: float
+        self,
+        local: NDArray[Any],
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        step: float,
+        rng: np.random.Generator,
     ) -> None:
-        """Move weights, in place, by ``step`` against the gradient on a batch."""
+        """Move weights, in place, by ``step`` against the gradient on a batch.
+
+        ``rng`` is for what is random in training, as dropout is.
+        """
 
     @abstractmethod
     def accuracy(
@@ -84,7 +94,7 @@ class Model(ABC):
         """Return the share of right predictions."""
 
 
-def _batches(n_examples: int, batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def batches(n_examples: int, batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """Return the examples of one epoch in random order, in batches; the last may be smaller."""
     order = rng.permutation(n_examples)
     return [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]

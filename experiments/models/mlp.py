@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from experiments.models.architectures import multilayer_perceptron
-from experiments.models.base import Model
+from experiments.models.base import Examples, Model, batches
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]
 
@@ -46,7 +47,12 @@ class MLP(Model):
         return weights
 
     def descend(
-        self, local: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64], step: float
+        self,
+        local: NDArray[Any],
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        step: float,
+        rng: np.random.Generator,
     ) -> None:
         _descend(self._layers(local), x, y, step)
 
@@ -66,6 +72,79 @@ class MLP(Model):
     def _layers(self, weights: NDArray[Any]) -> Layers:
         parts = list(self.architecture.split(weights).values())
         return list(zip(parts[::2], parts[1::2]))
+
+
+class WordClassifier(MLP):
+    """Logistic regression on which words a text has, each text a vector of norm one.
+
+    A client moves the weights of its own words alone, so that updates are sparse.
+
+    Parameters
+    ----------
+    n_words, n_classes : int
+        A text is a row of word numbers from 1 to ``n_words``, each once, filled up with zeros.
+
+    Examples
+    --------
+    >>> WordClassifier(20_000, 14).n_parameters
+    280014
+    """
+
+    sparse = True
+
+    def __init__(self, n_words: int, n_classes: int) -> None:
+        super().__init__(n_words, n_classes)
+
+    def initial(self, seed: int) -> NDArray[np.float32]:
+        """Return zeros, from which no word speaks for any class."""
+        return np.zeros(self.n_parameters, dtype=np.float32)
+
+    def local_update(
+        self,
+        weights: NDArray[np.float32],
+        examples: Examples,
+        *,
+        learning_rate: float,
+        batch_size: int,
+        rng: np.random.Generator,
+        out: NDArray[np.float32] | None = None,
+    ) -> sp.csr_array:
+        """Return what one epoch adds to the weights, as a sparse row."""
+        x, y = examples
+        ((W, b),) = self._layers(weights)
+        words = np.unique(x[x > 0])
+        rows = self._rows(x)[:, words - 1].toarray()
+        own, bias = W[words - 1], b.copy()
+        for batch in batches(len(y), batch_size, rng):
+            _descend([(own, bias)], rows[batch], y[batch], learning_rate)
+        classes = W.shape[1]
+        columns = (words[:, None] - 1) * classes + np.arange(classes)
+        end = W.size + np.arange(classes)
+        moved = np.concatenate([(own - W[words - 1]).ravel(), bias - b])
+        indices = np.concatenate([columns.ravel(), end])
+        return sp.csr_array((moved, indices, [0, len(moved)]), shape=(1, len(weights)))
+
+    def descend(
+        self,
+        local: NDArray[Any],
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        step: float,
+        rng: np.random.Generator,
+    ) -> None:
+        super().descend(local, self._rows(x).toarray(), y, step, rng)
+
+    def accuracy(self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> float:
+        ((W, b),) = self._layers(weights)
+        return float(np.mean((self._rows(x) @ W + b).argmax(axis=1) == y))
+
+    def _rows(self, x: NDArray[Any]) -> sp.csr_array:
+        """Return the texts as rows over all words."""
+        there = x > 0
+        counts = there.sum(axis=1)
+        entries = np.repeat(np.maximum(counts, 1) ** -0.5, counts).astype(np.float32)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        return sp.csr_array((entries, x[there] - 1, starts), shape=(len(x), self.sizes[0]))
 
 
 def _forward(layers: Layers, x: NDArray[Any]) -> list[NDArray[Any]]:

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from experiments.models import Model
 from experiments.recordings.recording import Recording
 from experiments.training.aggregation import Aggregator
@@ -40,8 +37,9 @@ class Round:
 
     record: RoundRecord  # accuracy, ε so far, clip and time
     state: TrainingState  # the state after it
-    #: What the clients sent, before clipping; overwritten by the next round.
-    updates: NDArray[np.float32] = field(repr=False)
+    #: What the clients sent, before clipping, one a row, sparse where the model's updates are;
+    #: overwritten by the next round.
+    updates: Any = field(repr=False)
     aggregator: Aggregator  # what made the private mean
 
 

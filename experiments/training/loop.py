@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
@@ -151,13 +152,13 @@ def training_rounds(
     weights, velocity = state.weights, state.velocity
     if state.rounds == 0:
         weights = model.initial(randomness.initial)
-    updates = np.empty((aggregator.n_clients, model.n_parameters), dtype=np.float32)
+    rows = np.empty((0 if model.sparse else aggregator.n_clients, model.n_parameters), np.float32)
     for number in range(state.rounds, config.spec.rounds):
         start = time.perf_counter()
         cohort = randomness.cohort(
             number, len(clients), aggregator.n_clients, secret=aggregator.sampling.secret
         )
-        _train_locally(model, weights, data, clients, cohort, updates, number, config, jobs)
+        updates = _train_locally(model, weights, data, clients, cohort, rows, number, config, jobs)
         clip_norm = aggregator.clip_norm
         mean = aggregator.mean(updates, number)
         velocity = (config.momentum * velocity + mean).astype(np.float32)
@@ -192,30 +193,31 @@ def _train_locally(
     number: int,
     config: TrainingConfig,
     jobs: int,
-) -> None:
-    """Write the update of each client of the cohort into its row of ``updates``."""
+) -> Any:
+    """Return the updates of the cohort, one a row: in ``updates``, or as a sparse matrix."""
     randomness = ClientRandomness(config.seed)
 
-    def train(rows: NDArray[np.int64]) -> None:
-        for row in rows:
-            client = int(cohort[row])
+    def train(rows: NDArray[np.int64]) -> list[Any]:
+        return [
             model.local_update(
                 weights,
-                data.clients[clients[client]],
+                data.clients[clients[int(cohort[row])]],
                 learning_rate=config.client_rate,
                 batch_size=config.batch_size,
-                rng=randomness.local(number, client),
-                out=updates[row],
+                rng=randomness.local(number, int(cohort[row])),
+                out=None if model.sparse else updates[row],
             )
+            for row in rows
+        ]
 
     rows = np.arange(len(cohort))
     with one_blas_thread():
-        if jobs == 1:
-            train(rows)
-            return
         # threads: the products release the interpreter lock, and nothing is copied
         parts = np.array_split(rows, min(len(rows), 4 * jobs if jobs > 0 else len(rows)))
-        Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(part) for part in parts)
+        made = Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(part) for part in parts)
+    return (
+        sp.csr_array(sp.vstack([row for part in made for row in part])) if model.sparse else updates
+    )
 
 
 @lru_cache(maxsize=1)

@@ -10,12 +10,13 @@ import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments import datasets
 from experiments.datasets.files import data_folder
-from experiments.models import MLP, Model
+from experiments.models import MLP, Model, WordClassifier
 
 Data = str | os.PathLike[str] | None
 
@@ -106,8 +107,19 @@ def _next_word(words: int, **options: Any) -> Callable[[Data], datasets.ClientDa
 
 
 def _stack_overflow(data: Data) -> datasets.ClientData:
-    texts = datasets.stackoverflow(data)
+    """Return Stack Overflow, or Stack Exchange where the folder has that instead."""
+    try:
+        texts = datasets.stackoverflow(data)
+    except datasets.MissingDataError:
+        try:
+            texts = datasets.stack_exchange(data)
+        except datasets.MissingDataError:
+            texts = datasets.stackoverflow(data)  # it is what should be got
     return datasets.next_word(texts, vocabulary_size=10_000, max_sentences=256)
+
+
+def _sites(data: Data) -> datasets.ClientData:
+    return datasets.word_numbers(datasets.stack_exchange(data), vocabulary_size=20_000)
 
 
 def _presence(data: Data) -> datasets.ClientSets:
@@ -131,10 +143,13 @@ def _presence(data: Data) -> datasets.ClientSets:
 # -- models -------------------------------------------------------------------------------------
 
 
-def _emnist_cnn() -> Model:
-    from experiments.models.torch_models import emnist_cnn_model
+def _cnn(n_classes: int) -> Callable[[], Model]:
+    def build() -> Model:
+        from experiments.models.torch_models import emnist_cnn_model
 
-    return emnist_cnn_model()
+        return emnist_cnn_model(n_classes)
+
+    return build
 
 
 def _lstm(vocabulary: int, embedding: int, hidden: int) -> Callable[[], Model]:
@@ -214,7 +229,30 @@ _TASKS = {
             "F-EMNIST, the paper's convolutional network of 1,018,174 parameters (PyTorch)",
             _EMNIST,
             datasets.femnist,
-            _emnist_cnn,
+            _cnn(62),
+        ),
+        Task(
+            "mnist-cnn",
+            "MNIST by writer, at most 60 images of each; the network of emnist-cnn with 10 outputs",
+            Settings(rounds=60, clients=50, clip_norm=0.5, n_rows=8),
+            partial(datasets.mnist_by_writer, max_images=60),
+            _cnn(10),
+        ),
+        Task(
+            "site",
+            "on which of 14 Stack Exchange sites a text was written: logistic regression on 20,000 "
+            "words, 280,014 parameters",
+            Settings(
+                rounds=60,
+                clients=500,
+                client_rate=1.0,
+                server_rate=10.0,
+                clip_norm=0.5,
+                n_rows=8,
+                n_bits=18,
+            ),
+            _sites,
+            lambda: WordClassifier(20_000, 14),
         ),
         Task(
             "emnist-dense",

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.models import multilayer_perceptron
+from experiments.datasets import word_numbers
+from experiments.models import WordClassifier, multilayer_perceptron
 from experiments.recordings.recording import Recording
 from experiments.report import training_report
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
 from experiments.training.checkpoints import CheckpointError, CheckpointFile
-from experiments.training.loop import TrainingConfig, run_training, training_rounds
+from experiments.training.loop import TrainingConfig, load_data, run_training, training_rounds
 from experiments.training.records import TrainingState
 from experiments.training.seeds import ClientRandomness
 from sparse_secagg import SparseSecAgg
@@ -67,6 +68,28 @@ def test_cohorts_are_of_the_size_asked_and_differ_between_rounds():
     seen = [c.updates.copy() for c in training_rounds(SMALL, model, data)]
     assert {u.shape for u in seen} == {(10, model.n_parameters)}
     assert not np.allclose(seen[0], seen[1])
+
+
+@pytest.fixture
+def sites(monkeypatch):
+    """A small task of the kind of "site", whose updates are sparse."""
+    words = {"tea": "leaf pot cup", "coffee": "bean roast cup", "beer": "hop malt glass"}
+    texts = {f"{s}/{k}": [own, own.split()[k % 3]] for s, own in words.items() for k in range(8)}
+    data, get = word_numbers(texts, vocabulary_size=20, max_words=5), tasks.get
+    task = replace(get("site"), load=lambda _: data, build=lambda: WordClassifier(20, 3))
+    monkeypatch.setattr(tasks, "get", lambda name: task if name == "site" else get(name))
+    load_data.cache_clear()
+    yield TrainingConfig(task="site", rounds=4, clients=12)
+    load_data.cache_clear()
+
+
+def test_sparse_updates_train_the_same_whatever_the_jobs_and_are_recorded(sites, tmp_path):
+    one = run_training(sites, record=tmp_path)
+    np.testing.assert_array_equal(run_training(sites, jobs=2).weights, one.weights)
+    assert one.accuracy[-1] > 0.6  # a third by chance
+    assert Recording.open(tmp_path)[3].shape == (12, 63)
+    private = run_training(replace(sites, noise_multiplier=1.0, compression=2))
+    assert np.isfinite(private.weights).all()
 
 
 def test_the_result_does_not_depend_on_the_jobs():

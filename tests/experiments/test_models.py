@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from experiments.datasets import digits
-from experiments.models import MLP, emnist_cnn, multilayer_perceptron, next_word_lstm
+from experiments.models import (
+    MLP,
+    WordClassifier,
+    emnist_cnn,
+    multilayer_perceptron,
+    next_word_lstm,
+)
 from experiments.training import tasks
 
 MODEL = MLP(64, 16, 12, 10)
@@ -100,6 +106,29 @@ def test_accuracy_is_the_share_of_right_answers():
 def test_an_unknown_task_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match="did you mean 'digits'|Did you mean 'digits'"):
         tasks.get("digit")
+
+
+def test_a_word_classifier_is_logistic_regression_on_rows_of_norm_one():
+    """Against a dense model on the whole rows; only the words that occur move."""
+    rng = np.random.default_rng(3)
+    model, dense = WordClassifier(30, 4), MLP(30, 4)
+    x = np.zeros((9, 6), dtype=np.int32)
+    rows = np.zeros((9, 30), dtype=np.float32)
+    for k in range(8):  # the last text has no known word
+        words = rng.choice(20, rng.integers(1, 7), replace=False) + 1
+        x[k, : len(words)] = words
+        rows[k, words - 1] = len(words) ** -0.5
+    y = rng.integers(0, 4, 9)
+    weights = rng.standard_normal(model.n_parameters).astype(np.float32)
+    options = {"learning_rate": 0.7, "batch_size": 4}
+    update = model.local_update(weights, (x, y), rng=np.random.default_rng(1), **options)
+    slow = dense.local_update(weights, (rows, y), rng=np.random.default_rng(1), **options)
+    np.testing.assert_allclose(update.toarray()[0], slow, atol=1e-6)
+    assert update.nnz == 4 * len(np.unique(x[x > 0])) + 4 < len(weights)
+    assert model.accuracy(weights, x, y) == dense.accuracy(weights, rows, y)
+    moved = weights.copy()
+    model.descend(moved, x, y, 0.7, rng)
+    np.testing.assert_allclose(weights - moved, 0.7 * dense.gradient(weights, rows, y), atol=1e-6)
 
 
 # -- PyTorch ------------------------------------------------------------------------------------
@@ -202,6 +231,45 @@ def test_a_torch_epoch_is_a_gradient_step_a_batch():
     np.testing.assert_allclose(*updates, atol=1e-6)
     assert np.abs(updates[0]).max() > 1e-2
     assert torch_model.accuracy(weights, x, y) == numpy_model.accuracy(weights, x, y)
+
+
+def test_the_convolutional_network_drops_units_in_training_alone():
+    models = torch_models()
+    torch = pytest.importorskip("torch")
+    model = models.emnist_cnn_model(10)
+    rng = np.random.default_rng(0)
+    weights = model.initial(0)
+    x = rng.random((6, 784)).astype(np.float32)
+    tensors = {
+        name: torch.from_numpy(part) for name, part in model.architecture.split(weights).items()
+    }
+    images = torch.from_numpy(x)
+    used = model.forward(tensors, images)
+    torch.testing.assert_close(model.forward(tensors, images), used)
+    draws = [model.trained(tensors, images, torch.Generator().manual_seed(k)) for k in range(300)]
+    assert not torch.equal(draws[0], draws[1])
+    # the last layer is linear, and the mean over what is dropped before it is what is used
+    torch.testing.assert_close(
+        torch.stack(draws).mean(0), used, atol=0.2 * float(used.abs().max()), rtol=0
+    )
+    options = {"learning_rate": 0.1, "batch_size": 3}
+    y = rng.integers(0, 10, 6)
+    first, again, other = (
+        model.local_update(weights, (x, y), rng=np.random.default_rng(k), **options)
+        for k in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)  # a function of the client's randomness
+    assert np.abs(first - other).max() > 1e-4
+
+
+def test_dropout_keeps_the_mean():
+    models = torch_models()
+    torch = pytest.importorskip("torch")
+    ones = torch.ones(400, 400)
+    dropped = models.dropout(ones, 0.25, torch.Generator().manual_seed(0))
+    assert dropped.unique().tolist() == [0.0, pytest.approx(4 / 3)]
+    assert float(dropped.mean()) == pytest.approx(1, abs=0.01)
+    assert models.dropout(ones, 0.25, None) is ones
 
 
 def test_padding_is_neither_trained_on_nor_counted():

@@ -41,6 +41,14 @@ def test_writers_keep_their_images_in_order(tmp_path):
     np.testing.assert_array_equal(data.test[1], parts["labels"][7:])
 
 
+def test_a_writer_gives_the_first_images_alone_where_asked(tmp_path):
+    np.savez(tmp_path / "mnist_by_writer.npz", **arrays())
+    whole, some = mnist_by_writer(tmp_path), mnist_by_writer(tmp_path, max_images=2)
+    assert [len(y) for _, y in some.clients.values()] == [2, 1, 2]
+    np.testing.assert_array_equal(some.clients["3"][0], whole.clients["3"][0][:2])
+    np.testing.assert_array_equal(some.test[0], whole.test[0])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

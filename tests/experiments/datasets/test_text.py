@@ -19,6 +19,7 @@ from experiments.datasets import (
     python_docstrings,
     stack_exchange,
     text_folder,
+    word_numbers,
 )
 from experiments.datasets.text import tokens
 
@@ -213,3 +214,23 @@ def test_real_stack_exchange():
     assert len(texts.clients) == 4192
     assert sum(map(len, texts.clients.values())) == 30_120
     assert client_words(texts).presence.shape[0] == 4192
+
+
+def test_word_numbers_are_the_different_words_of_a_text_and_its_site():
+    texts = {
+        "tea/ann": ["green tea, green tea", "zebra"],
+        "coffee/bob": ["black coffee and tea"],
+        "coffee/cid": ["black coffee"],
+        "coffee/dot": ["black coffee or coffee"],
+    }
+    data = word_numbers(texts, vocabulary_size=4, max_words=3, test_fraction=0.25, seed=1)
+    (held_out,) = texts.keys() - data.clients.keys()
+    vocabulary = Vocabulary.of({k: v for k, v in texts.items() if k != held_out}, 4)
+    for name, (x, y) in data.clients.items():
+        assert x.shape == (len(texts[name]), 3)
+        assert set(y) == {0 if name.startswith("coffee") else 1}
+        for row, text in zip(x, texts[name]):
+            known = [vocabulary.words.index(w) + 1 for w in tokens(text) if w in vocabulary.words]
+            expected = list(dict.fromkeys(known))[:3]
+            assert row.tolist() == expected + [0] * (3 - len(expected))
+    assert len(data.test[1]) == len(texts[held_out])
