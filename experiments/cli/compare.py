@@ -10,19 +10,13 @@ import typer
 from experiments.cli import options as opt
 
 
+@opt.takes(
+    "delta prior encoder mechanism n_rows n_bits clip_norm",
+    many="compression epsilon noise_multiplier decoder",
+)
 def compare(
     recording: Annotated[Path, typer.Argument(help="Folder of a recording, or .npy or .npz.")],
-    compression: opt.Compressions = None,
-    epsilon: opt.Epsilons = None,
-    noise_multiplier: opt.NoiseMultipliers = None,
-    delta: opt.Delta = None,
-    decoder: opt.Decoders = None,
-    prior: opt.Prior = None,
-    encoder: opt.Encoder = None,
-    mechanism: opt.Mechanism = None,
-    n_rows: opt.NRows = None,
-    n_bits: opt.NBits = None,
-    clip_norm: opt.ClipNorm = None,
+    given: opt.Given,
     rounds: Annotated[
         list[str] | None, typer.Option("--round", metavar="N,…", help="Rounds by number; else all.")
     ] = None,
@@ -36,9 +30,7 @@ def compare(
     jobs: opt.Jobs = 1,
     backend: opt.Backend = "loky",
     scheduler: opt.Scheduler = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run failed cells again.")
-    ] = False,
+    retry_failed: opt.RetryFailed = False,
     output: opt.Output = Path("compare-output"),
     as_json: opt.AsJson = False,
     seed: opt.Seed = 0,
@@ -46,37 +38,27 @@ def compare(
     """Decode recorded updates with every decoder and say which one to use."""
     from experiments.cli.sweeping import RunOptions, SweepRequest, run_command
 
-    if epsilon and noise_multiplier:
+    if "epsilon" in given and "noise_multiplier" in given:
         raise typer.BadParameter("give --epsilon or --noise-multiplier, not both.")
     if draws < 1:
         raise typer.BadParameter(f"--draws {draws} must be at least 1.")
-    rates = opt.numbers("--compression", compression) or (10.0,)
-    noises = opt.numbers("--epsilon", epsilon), opt.numbers("--noise-multiplier", noise_multiplier)
-    name = "noise_multiplier" if noises[1] else "epsilon"
-    noise = noises[1] or noises[0] or (1.0,)
-    axes = {"compression": tuple(dict.fromkeys(rates))}
-    fixed: dict[str, object] = {
-        "delta": delta,
-        "n_rows": n_rows,
-        "n_bits": n_bits,
-        "clip_norm": clip_norm,
-        "top": top,
-    }
-    if len(noise) > 1:
-        axes = {name: tuple(dict.fromkeys(noise)), **axes}
-    else:
-        fixed[name] = noise[0]
+    name = "noise_multiplier" if "noise_multiplier" in given else "epsilon"
+    noise = opt.numbers(f"--{name.replace('_', '-')}", given.pop(name, None)) or (1.0,)
+    rates = opt.numbers("--compression", given.pop("compression", None)) or (10.0,)
+    several = {name: noise} if len(noise) > 1 else {}
     request = SweepRequest(
-        given_axes=axes,
+        given_axes={
+            n: tuple(dict.fromkeys(v)) for n, v in {**several, "compression": rates}.items()
+        },
         recording=recording,
         rounds=tuple(map(opt.whole, opt.words(rounds))),
-        encoders=() if encoder is None else (encoder,),
-        mechanisms=() if mechanism is None else (mechanism,),
-        decoders=opt.words(decoder),
-        prior=prior,
+        encoders=given.pop("encoder", "").split(),
+        mechanisms=given.pop("mechanism", "").split(),
+        decoders=opt.words(given.pop("decoder", None)),
+        prior=given.pop("prior", None),
         seeds=draws,
         first_seed=seed,
-        fixed=fixed,
+        fixed={**given, "top": top, **({} if several else {name: noise[0]})},
     )
     options = RunOptions(
         name="compare",

@@ -10,46 +10,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, Delta
-from sparse_secagg.parameters import default, describe
+from experiments.cli.options import AsJson, Given, takes
 
 if TYPE_CHECKING:
     from sparse_secagg import PrivateCounts
 
 
+@takes(
+    "epsilon delta",
+    domain=Annotated[
+        str | None,
+        typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),
+    ],
+    weight=Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")],
+    max_items=Annotated[int | None, typer.Option(help="Items per user; else chosen privately.")],
+    n_users=Annotated[
+        int | None, typer.Option(help="Public number of users; else those of the table.")
+    ],
+    max_bytes=Annotated[int | None, typer.Option(help="Longest message of a user.")],
+    max_weight=Annotated[
+        float | None, typer.Option(help="Largest magnitude of a user's sum for one item.")
+    ],
+    prior=Annotated[
+        str | None, typer.Option(help="scores:FILE, a CSV file of items and public scores.")
+    ],
+    ledger=Annotated[Path | None, typer.Option(help="File that keeps what was spent.")],
+    simulation_seed=Annotated[
+        int | None, typer.Option(help="Repeatable, and not private: for experiments.")
+    ],
+)
 def count(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per user and item.")],
     user: Annotated[str, typer.Option(help="Column of the users.")],
     item: Annotated[str, typer.Option(help="Column of the items.")],
-    domain: Annotated[
-        str | None,
-        typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),
-    ] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")] = None,
-    epsilon: Annotated[float, typer.Option(help=describe("epsilon"))] = default("epsilon"),
-    delta: Delta = None,
+    given: Given,
     top: Annotated[
         int, typer.Option(help="How many of the largest counts to report.", min=1)
     ] = 100,
-    max_items: Annotated[
-        int | None, typer.Option(help="Items per user; else chosen privately.")
-    ] = None,
-    n_users: Annotated[
-        int | None, typer.Option(help="Public number of users; else those of the table.")
-    ] = None,
-    max_bytes: Annotated[int, typer.Option(help="Longest message of a user.")] = 10_000,
-    max_weight: Annotated[
-        float | None, typer.Option(help="Largest magnitude of a user's sum for one item.")
-    ] = None,
-    prior: Annotated[
-        str | None, typer.Option(help="scores:FILE, a CSV file of items and public scores.")
-    ] = None,
     candidates: Annotated[
         Path | None, typer.Option(help="File of items that may name the cells of a hash.")
-    ] = None,
-    ledger: Annotated[Path | None, typer.Option(help="File that keeps what was spent.")] = None,
-    simulation_seed: Annotated[
-        int | None, typer.Option(help="Repeatable, and not private: for experiments.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder for counts.csv, counts.json and report.html.")
@@ -61,15 +60,11 @@ def count(
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
-    given: dict[str, Any] = {} if delta is None else {"delta": delta}
+    weight = given.pop("weight", None)
     try:
-        counts = PrivateCounts(
-            domain=domain, epsilon=epsilon, max_items=max_items, n_users=n_users,
-            max_bytes=max_bytes, max_weight=max_weight, ledger=ledger,
-            simulation_seed=simulation_seed, prior=_prior(prior, domain),
-            progress=lambda text: typer.echo(text, err=True),
-            **given,
-        )  # fmt: skip
+        if "prior" in given:
+            given["prior"] = _prior(given["prior"], given.get("domain"))
+        counts = PrivateCounts(progress=lambda text: typer.echo(text, err=True), **given)
         names = None if candidates is None else list(read_items(candidates))
         if output is not None:
             make_folder(output)  # a place that cannot be written must not cost a round
@@ -125,9 +120,7 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
     return "\n".join(lines)
 
 
-def _prior(prior: str | None, domain: str | None) -> Any:
-    if prior is None:
-        return None
+def _prior(prior: str, domain: str | None) -> Any:
     from experiments.decoders import scores_prior
     from sparse_secagg.counting.domains import make_domain
 

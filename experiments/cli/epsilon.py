@@ -12,16 +12,12 @@ from rich.console import Console
 from experiments.cli import options as opt
 
 
+@opt.takes(
+    "clients population rounds delta colluders adjacency",
+    many="noise_multiplier",
+)
 def epsilon(
-    clients: opt.Clients = None,
-    population: Annotated[
-        int | None, opt.whole_option("population", "Clients from whom each round's are drawn.")
-    ] = None,
-    rounds: opt.Rounds = None,
-    delta: opt.Delta = None,
-    noise_multiplier: opt.NoiseMultipliers = None,
-    colluders: opt.Colluders = None,
-    adjacency: Annotated[str | None, opt.round_option("adjacency")] = None,
+    given: opt.Given,
     preset: Annotated[
         str | None, typer.Option(help="A setting of the paper: f-emnist or stack-overflow.")
     ] = None,
@@ -30,16 +26,10 @@ def epsilon(
     """Turn noise multipliers into epsilon, for every observer."""
     from experiments.report.epsilon_table import as_document, epsilon_table, show
 
+    multipliers = opt.numbers("--noise-multiplier", given.pop("noise_multiplier", None))
     try:
         setting = _epsilon_setting(
-            preset,
-            clients=clients,
-            population=population,
-            rounds=rounds,
-            delta=delta,
-            colluders=colluders or None,
-            adjacency=adjacency,
-            noise_multipliers=opt.numbers("--noise-multiplier", noise_multiplier) or None,
+            preset, given | ({"noise_multipliers": multipliers} if multipliers else {})
         )
         rows = epsilon_table(setting)
     except ValueError as error:
@@ -50,15 +40,14 @@ def epsilon(
         show(setting, rows, Console())
 
 
-def _epsilon_setting(preset: str | None, **given: Any) -> Any:
+def _epsilon_setting(preset: str | None, given: opt.Given) -> Any:
     """Return the preset with what was given in its place, or a setting of what was given."""
     from experiments.report.epsilon_table import PRESETS, Setting
 
-    chosen = {name: value for name, value in given.items() if value is not None}
     if preset is not None:
         if preset not in PRESETS:
             raise ValueError(f"preset={preset!r} is not known; choose one of {', '.join(PRESETS)}.")
-        return replace(PRESETS[preset], **chosen)
-    if "clients" not in chosen:
+        return replace(PRESETS[preset], **given)
+    if "clients" not in given:
         raise ValueError("give --clients, or --preset f-emnist or stack-overflow.")
-    return Setting(**{"population": chosen["clients"], **chosen})
+    return Setting(**{"population": given["clients"], **given})

@@ -1,19 +1,27 @@
 """Options that commands share: one vocabulary, whose words and meanings are those of a round.
 
+A command says which parameters of a round it takes, by name; their options are made here of their
+declarations, and what a user gave arrives in one dictionary::
+
+    @takes("compression n_bits", many="epsilon")
+    def command(path: Path, given: Given, output: Output = Path("out")) -> None: ...
+
 Numbers may be written as 1e6 everywhere. Options with several values take them by commas or by
 repetition, and numbers also one after the other: ``--epsilon 1,10`` is ``--epsilon 1 10``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+import functools
+import inspect
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from sparse_secagg.parameters import describe
+from sparse_secagg.parameters import describe, round_parameters
 
 
 def whole(text: str | float) -> int:
@@ -25,6 +33,14 @@ def whole(text: str | float) -> int:
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text} must be a whole number, such as 1000 or 1e3.") from None
     return int(value)
+
+
+def number_or_word(text: str) -> float | str:
+    """Return the number that a text is; any other text is for the round to judge."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def numbers(option: str, texts: Sequence[str] | None) -> tuple[float, ...]:
@@ -55,51 +71,83 @@ def words(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def round_option(name: str, text: str | None = None, **more: Any) -> Any:
-    """Return the option of a parameter of a round, with its name and its meaning."""
-    meaning = describe(name).replace("``", "") if text is None else text
-    return typer.Option(
-        f"--{name.replace('_', '-')}", help=meaning.replace("[", r"\["), show_default=False, **more
-    )
+#: What was given of the parameters of a round, by name.
+Given = dict[str, Any]
+
+#: Meanings on the command line, where a declaration's would not do.
+MEANINGS = {
+    "sparsity": "Nonzero entries s of the mean.",
+    "rounds": "Rounds, which share epsilon.",
+    "decoder": "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, "
+    "amp:low_rank,debias.",
+    "prior": "scores:FILE, public scores for amp: item,score or a score.",
+    "clip_norm": "ℓ₂ clip of a client's vector.",
+    "dim": "Length d of a vector.",
+    "clients": "Clients n of a round.",
+}
+#: Types on the command line, where a declaration allows more.
+_KINDS = {"clip_norm": "float", "n_bits": "int", "dim": "int", "clients": "int"}
+_LETTERS = {"epsilon": "E", "noise_multiplier": "Z", "compression": "R"}
 
 
-def _several(name: str, kind: str) -> Any:
-    return round_option(name, metavar=f"{kind},…")
+def option(name: str, *, several: bool = False, kind: str = "", text: str = "") -> Any:
+    """Return the annotation of an option: its name, type and meaning as the round declares them.
+
+    Parameters
+    ----------
+    name : str
+        Parameter of a round, ``dim`` or ``clients``.
+    several : bool
+        Whether it takes several values.
+    kind, text : str
+        Type and meaning that differ from the declaration's.
+    """
+    kind = kind or _KINDS.get(name) or str(round_parameters()[name].type).split(" |")[0]
+    meaning = text or MEANINGS.get(name) or describe(name).replace("``", "")
+    shown: Given = {"help": meaning.replace("[", r"\["), "show_default": False}
+    flag = f"--{name.replace('_', '-')}"
+    if several:
+        letter = _LETTERS.get(name, "NAME")
+        return Annotated[list[str] | None, typer.Option(flag, metavar=f"{letter},…", **shown)]
+    if kind == "int":
+        return Annotated[int | None, typer.Option(flag, parser=whole, metavar="N", **shown)]
+    return Annotated[float | None if kind == "float" else str | None, typer.Option(flag, **shown)]
 
 
-def whole_option(name: str, text: str | None = None) -> Any:
-    """Return the option of a whole number of a round."""
-    return round_option(name, text, parser=whole, metavar="N")
+def takes(
+    one: str, *, many: str = "", **own: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of some parameters in place of its argument ``given``.
+
+    Parameters
+    ----------
+    one, many : str
+        Names of parameters of a round, with spaces between them: those with one value, and those
+        with several, by commas or by repetition.
+    **own
+        Further options, or annotations that differ, by name.
+    """
+    made = {name: option(name) for name in one.split()}
+    made |= {name: option(name, several=True) for name in many.split()} | own
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(**values: Any) -> None:
+            given = {name: values.pop(name) for name in made}
+            function(given={n: v for n, v in given.items() if v is not None}, **values)
+
+        signature = inspect.signature(function, eval_str=True)
+        keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        added = [keyword(name, default=None, annotation=kind) for name, kind in made.items()]
+        parameters: list[inspect.Parameter] = []
+        for name, mine in signature.parameters.items():
+            parameters += added if name == "given" else [mine.replace(kind=mine.KEYWORD_ONLY)]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
-Compression = Annotated[float | None, round_option("compression")]
-Compressions = Annotated[list[str] | None, _several("compression", "R")]
-Epsilon = Annotated[float | None, round_option("epsilon")]
-Epsilons = Annotated[list[str] | None, _several("epsilon", "E")]
-NoiseMultiplier = Annotated[float | None, round_option("noise_multiplier")]
-NoiseMultipliers = Annotated[list[str] | None, _several("noise_multiplier", "Z")]
-Delta = Annotated[float | None, round_option("delta")]
-NBits = Annotated[int | None, whole_option("n_bits")]
-NRows = Annotated[int | None, whole_option("n_rows")]
-Sparsity = Annotated[int | None, whole_option("sparsity", "Nonzero entries s of the mean.")]
-Rounds = Annotated[int | None, whole_option("rounds", "Rounds, which share epsilon.")]
-Colluders = Annotated[int | None, whole_option("colluders")]
-Encoder = Annotated[str | None, round_option("encoder")]
-Encoders = Annotated[list[str] | None, _several("encoder", "NAME")]
-Mechanism = Annotated[str | None, round_option("mechanism")]
-Mechanisms = Annotated[list[str] | None, _several("mechanism", "NAME")]
-_DECODER = "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, amp:low_rank,debias."
-Decoder = Annotated[str | None, round_option("decoder", _DECODER)]
-Decoders = Annotated[list[str] | None, round_option("decoder", _DECODER, metavar="NAME,…")]
-Prior = Annotated[
-    str | None, round_option("prior", "scores:FILE, public scores for amp: item,score or a score.")
-]
-ClipNorm = Annotated[float | None, round_option("clip_norm", "ℓ₂ clip of a client's vector.")]
-
-DIM = typer.Option("--dim", parser=whole, metavar="N", help="Length d of a vector.")
-CLIENTS = typer.Option("--clients", parser=whole, metavar="N", help="Clients n of a round.")
-Dim = Annotated[int | None, DIM]
-Clients = Annotated[int | None, CLIENTS]
 Output = Annotated[Path, typer.Option(help="Folder for pictures and machine-readable results.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Seed = Annotated[
@@ -112,6 +160,7 @@ Backend = Annotated[str, typer.Option(help="loky, threading, multiprocessing, se
 Scheduler = Annotated[
     str | None, typer.Option(help="Address of a Dask scheduler, with --backend dask.")
 ]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")]
 Data = Annotated[Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")]
 
 
@@ -130,17 +179,9 @@ def spread(args: Sequence[str], repeatable: Set[str]) -> list[str]:
     found: list[str] = []
     option: str | None = None  # the option whose numbers come now
     for place, word in enumerate(args):
-        if word.startswith("--") or not _is_number(word):
+        if word.startswith("--") or not isinstance(number_or_word(word), float):
             option = word if word in repeatable else None
         elif option is not None and args[place - 1] != option:
             found.append(option)
         found.append(word)
     return found
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -11,7 +11,13 @@ from rich.console import Console
 from experiments.cli import options as opt
 
 
+@opt.takes(
+    "prior dim clients sparsity compression n_bits n_rows epsilon noise_multiplier delta "
+    "clip_norm rounds",
+    many="encoder mechanism decoder",
+)
 def sweep(
+    *,
     preset: Annotated[
         str | None, typer.Option(help="A ready-made sweep; 'list' names them.")
     ] = None,
@@ -40,24 +46,10 @@ def sweep(
         str | None,
         typer.Option(help="Train: a cell is a training run, or a round of heavy-hitters."),
     ] = None,
-    encoder: opt.Encoders = None,
-    mechanism: opt.Mechanisms = None,
-    decoder: opt.Decoders = None,
-    prior: opt.Prior = None,
+    given: opt.Given,
     seeds: Annotated[
         int | None, typer.Option(parser=opt.whole, metavar="N", help="Repetitions.")
     ] = None,
-    dim: opt.Dim = None,
-    clients: opt.Clients = None,
-    sparsity: opt.Sparsity = None,
-    compression: opt.Compression = None,
-    n_bits: opt.NBits = None,
-    n_rows: opt.NRows = None,
-    epsilon: opt.Epsilon = None,
-    noise_multiplier: opt.NoiseMultiplier = None,
-    delta: opt.Delta = None,
-    clip_norm: opt.ClipNorm = None,
-    rounds: opt.Rounds = None,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE, a further field of the cells.")
     ] = None,
@@ -71,9 +63,7 @@ def sweep(
         float | None,
         typer.Option(help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric."),
     ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run failed cells again.")
-    ] = False,
+    retry_failed: opt.RetryFailed = False,
     export: Annotated[str | None, typer.Option(help="csv: every cell, beside.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the cells; run nothing.")
@@ -97,25 +87,13 @@ def sweep(
         rounds=() if recorded_round is None else (recorded_round,),
         task=task,
         data=data,
-        encoders=opt.words(encoder),
-        mechanisms=opt.words(mechanism),
-        decoders=opt.words(decoder),
-        prior=prior,
+        encoders=opt.words(given.pop("encoder", None)),
+        mechanisms=opt.words(given.pop("mechanism", None)),
+        decoders=opt.words(given.pop("decoder", None)),
+        prior=given.pop("prior", None),
         seeds=seeds,
         first_seed=seed,
-        fixed={
-            "dim": dim,
-            "clients": clients,
-            "sparsity": sparsity,
-            "compression": compression,
-            "n_bits": n_bits,
-            "n_rows": n_rows,
-            "epsilon": epsilon,
-            "noise_multiplier": noise_multiplier,
-            "delta": delta,
-            "clip_norm": clip_norm,
-            "rounds": rounds,
-        },
+        fixed=given,
         options=options or (),
     )
     run_command(

@@ -14,7 +14,52 @@ from rich.console import Console
 from experiments.cli import options as opt
 
 
+@opt.takes(
+    "rounds clients noise_multiplier epsilon delta compression n_bits encoder n_rows "
+    "mechanism decoder prior colluders",
+    clip_norm=opt.option(
+        "clip_norm", kind="str", text="ℓ₂ clip of an update: a number, or adaptive."
+    ),
+    debias=Annotated[bool | None, typer.Option(help="Unbiased estimates; else the task's choice.")],
+    layer_compression=Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=R,…", help="A rate for each group of layers: embedding=10,rest=50."
+        ),
+    ],
+    clip_shares=Annotated[
+        str | None,
+        typer.Option(help="How these groups share the clip: size, equal or NAME=SHARE,…"),
+    ],
+    threshold=Annotated[
+        float | None,
+        typer.Option(help="Share of the entries set to zero, and added back in the next round."),
+    ],
+    fixed_sketch=Annotated[
+        bool | None,
+        typer.Option(
+            "--fixed-sketch/--fresh-sketch",
+            help="The same sketch in all rounds. [default: fresh, with --threshold fixed]",
+        ),
+    ],
+    batch_size=Annotated[
+        int | None, typer.Option(parser=opt.whole, metavar="N", help="Examples of a client's step.")
+    ],
+    client_rate=Annotated[float | None, typer.Option(help="Clients' learning rate.")],
+    server_rate=Annotated[float | None, typer.Option(help="Server's learning rate.")],
+    momentum=Annotated[float | None, typer.Option(help="Server's momentum.")],
+    data=opt.Data,
+    domain=Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|N",
+            help="heavy-hitters: a public list of items, one a line, or a number of hash cells "
+            "such as 2**20. [default: the public list of the data, else 2**17]",
+        ),
+    ],
+)
 def train(
+    given: opt.Given,
     task: Annotated[
         str,
         typer.Option(
@@ -22,52 +67,6 @@ def train(
             "emnist-dense, site, next-word, next-word-paper or heavy-hitters."
         ),
     ] = "digits",
-    rounds: opt.Rounds = None,
-    clients: opt.Clients = None,
-    noise_multiplier: opt.NoiseMultiplier = None,
-    epsilon: opt.Epsilon = None,
-    delta: opt.Delta = None,
-    compression: opt.Compression = None,
-    n_bits: opt.NBits = None,
-    encoder: opt.Encoder = None,
-    n_rows: opt.NRows = None,
-    mechanism: opt.Mechanism = None,
-    decoder: opt.Decoder = None,
-    prior: opt.Prior = None,
-    debias: Annotated[
-        bool | None, typer.Option(help="Unbiased estimates; else the task's choice.")
-    ] = None,
-    clip_norm: Annotated[
-        str | None, opt.round_option("clip_norm", "ℓ₂ clip of an update: a number, or adaptive.")
-    ] = None,
-    layer_compression: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=R,…", help="A rate for each group of layers: embedding=10,rest=50."
-        ),
-    ] = None,
-    clip_shares: Annotated[
-        str | None,
-        typer.Option(help="How these groups share the clip: size, equal or NAME=SHARE,…"),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="Share of the entries set to zero, and added back in the next round."),
-    ] = None,
-    fixed_sketch: Annotated[
-        bool | None,
-        typer.Option(
-            "--fixed-sketch/--fresh-sketch",
-            help="The same sketch in all rounds. [default: fresh, with --threshold fixed]",
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(parser=opt.whole, metavar="N", help="Examples of a client's step.")
-    ] = None,
-    client_rate: Annotated[float | None, typer.Option(help="Clients' learning rate.")] = None,
-    server_rate: Annotated[float | None, typer.Option(help="Server's learning rate.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Server's momentum.")] = None,
-    colluders: opt.Colluders = None,
     private_noise: Annotated[
         bool, typer.Option("--private-noise", help="Noise and cohorts that nobody can repeat.")
     ] = False,
@@ -92,15 +91,6 @@ def train(
             parser=opt.whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
         ),
     ] = 0,
-    data: opt.Data = None,
-    domain: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|N",
-            help="heavy-hitters: a public list of items, one a line, or a number of hash cells "
-            "such as 2**20. [default: the public list of the data, else 2**17]",
-        ),
-    ] = None,
     candidates: Annotated[
         Path | None,
         typer.Option(help="heavy-hitters: a public list that names hash cells; costs no privacy."),
@@ -108,9 +98,11 @@ def train(
 ) -> None:
     """Train a model by federated averaging through the private pipeline."""
     from experiments.datasets import read_items
+    from experiments.decoders import with_prior
     from experiments.report import training_report
     from experiments.report.console import bar
     from experiments.report.terminal import literal
+    from experiments.training import tasks
     from experiments.training.callbacks import EarlyStop
     from experiments.training.config import TrainingConfig
     from experiments.training.heavy_hitters import HeavyHittersResult
@@ -119,35 +111,12 @@ def train(
 
     console = Console(stderr=as_json)
     try:
-        config = TrainingConfig(
-            task=task,
-            rounds=rounds,
-            clients=clients,
-            noise_multiplier=noise_multiplier,
-            epsilon=epsilon,
-            delta=delta,
-            compression=compression,
-            n_bits=n_bits,
-            encoder=encoder,
-            n_rows=n_rows,
-            mechanism=mechanism,
-            decoder=_decoder(task, decoder, prior),
-            debias=debias,
-            clip_norm=_number(clip_norm),
-            layer_compression=layer_compression,
-            clip_shares=clip_shares,
-            threshold=threshold,
-            fixed_sketch=fixed_sketch,
-            batch_size=batch_size,
-            client_rate=client_rate,
-            server_rate=server_rate,
-            momentum=momentum,
-            colluders=colluders,
-            private_noise=private_noise,
-            seed=seed,
-            data=data,
-            domain=domain,
-        )
+        if "prior" in given:
+            usual = tasks.get(task).settings.decoder
+            given["decoder"] = with_prior([given.get("decoder", usual)], given.pop("prior"))[0]
+        if "clip_norm" in given:
+            given["clip_norm"] = opt.number_or_word(given["clip_norm"])
+        config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
         names = None if candidates is None else read_items(candidates)
         with bar(console) as bars:
             line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
@@ -176,21 +145,3 @@ def train(
     training_report.show(result, console)
     for path in files:
         console.print(literal(f"written: {path}"))
-
-
-def _decoder(task: str, decoder: str | None, prior: str | None) -> str | None:
-    """Return the decoder, the task's own where none is given, with the prior."""
-    from experiments.decoders import with_prior
-    from experiments.training import tasks
-
-    if prior is None:
-        return decoder
-    return with_prior([decoder or tasks.get(task).settings.decoder], prior)[0]
-
-
-def _number(text: str | None) -> float | str | None:
-    """Return the number that a text is; any other text is for the configuration to judge."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
