@@ -114,8 +114,8 @@ def load(
     Parameters
     ----------
     name_or_path : str or path
-        One of `names`, or a path: ``.npz``; LEAF ``.json`` or folder; ``.sqlite``,
-        ``.sqlite.lzma`` or ``.h5`` of TensorFlow Federated; a folder of text files. A relative
+        One of `names`, or a path: ``.npz``; LEAF ``.json`` or folder; ``.sqlite``
+        or ``.h5`` of TensorFlow Federated; a folder of text files. A relative
         path is also looked for in the data folder.
     data : path, optional
         Folder of what is not embedded; by default the one that SPARSE_SECAGG_DATA names.

@@ -54,7 +54,7 @@ def _file_loader(path: Path) -> Callable[..., Any]:
     if name.endswith((".sqlite", ".sqlite3", ".db", ".sqlite.lzma", ".h5", ".hdf5")):
         return tff
     raise DataError(
-        f"{path} has no known ending; known: .npz, .json, .json.gz, .sqlite, .sqlite.lzma, .h5, or "
+        f"{path} has no known ending; known: .npz, .json, .json.gz, .sqlite, .h5, or "
         "a folder of text files."
     )
 

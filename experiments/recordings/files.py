@@ -148,7 +148,7 @@ def open_checked(path: Path, entry: RoundEntry) -> io.BufferedReader:
                 f"{path} has {size:,} bytes in place of {entry.size:,} for {entry.n} x {entry.d} "
                 f"32-bit floats: it is {kind}. Get the recording again."
             )
-        if file.read(HEADER_SIZE) != npy_header(entry.n, entry.d, entry.dtype):
+        if file.read(HEADER_SIZE) != npy_header(entry.n, entry.d):
             raise RecordingError(
                 f"{path} does not begin with the header of {entry.n} x {entry.d} 32-bit floats in "
                 "C order: it is altered. Get the recording again."

@@ -22,7 +22,6 @@ FORMAT = "sparse-secagg recording"
 VERSION = 1
 MANIFEST = "recording.json"
 HEADER_SIZE = 128
-DTYPES = {"float32": "<f4", "float16": "<f2"}
 
 #: A manifest of 100 000 rounds is 20 MB; beyond this it is not one of ours.
 MAX_MANIFEST_BYTES = 2**28
@@ -34,14 +33,14 @@ class RecordingError(ValueError):
     """A recording that is damaged, altered, or not one."""
 
 
-def npy_header(n: int, d: int, dtype: str = "float32") -> bytes:
-    """Return the 128 bytes with which NumPy's format 1.0 announces a C-ordered (n, d) array.
+def npy_header(n: int, d: int) -> bytes:
+    """Return the 128 bytes with which NumPy's format 1.0 announces (n, d) 32-bit floats.
 
     >>> import io, numpy as np
     >>> np.load(io.BytesIO(npy_header(2, 3) + bytes(24))).shape
     (2, 3)
     """
-    text = f"{{'descr': '{DTYPES[dtype]}', 'fortran_order': False, 'shape': ({n}, {d}), }}"
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({n}, {d}), }}"
     length = HEADER_SIZE - 10
     return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + f"{text:<{length - 1}}\n".encode()
 
@@ -65,8 +64,6 @@ class RoundEntry:
     d: int
     sha256: str  # of the array's bytes: the file without its header
     clip_norm: float | None = None  # of this round, where it differs from round to round
-    dtype: str = "float32"  # "float16" in packed files only
-    scale: float = 1.0  # packed files only: stored numbers times this power of two are the updates
 
     @property
     def file(self) -> str:
@@ -76,11 +73,11 @@ class RoundEntry:
     @property
     def size(self) -> int:
         """Bytes of the round's file."""
-        return HEADER_SIZE + self.n * self.d * int(DTYPES[self.dtype][-1])
+        return HEADER_SIZE + 4 * self.n * self.d
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as the manifest holds it."""
-        own = {name: getattr(self, name) for name in ("n", "d", "dtype", "sha256")}
+        own = {"n": self.n, "d": self.d, "dtype": "float32", "sha256": self.sha256}
         clip = {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
         return {"round": self.number, "file": self.file, **own, **clip}
 
@@ -135,11 +132,8 @@ class Manifest:
         return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def parse_manifest(text: bytes, where: str, packed: bool = False) -> Manifest:
-    """Check every field of a manifest, found at ``where``, and return it.
-
-    Half precision is allowed inside a packed file alone.
-    """
+def parse_manifest(text: bytes, where: str) -> Manifest:
+    """Check every field of a manifest, found at ``where``, and return it."""
     if len(text) > MAX_MANIFEST_BYTES:
         raise RecordingError(
             f"{where} has {len(text):,} bytes, above the limit of {MAX_MANIFEST_BYTES:,}: "
@@ -168,7 +162,7 @@ def parse_manifest(text: bytes, where: str, packed: bool = False) -> Manifest:
     )
     found = document.get("rounds")
     check.that(isinstance(found, list), '"rounds" is not a list')
-    rounds = tuple(_parse_round(entry, check, packed) for entry in found)
+    rounds = tuple(_parse_round(entry, check) for entry in found)
     for earlier, later in itertools.pairwise(rounds):
         check.that(
             earlier.number < later.number,
@@ -194,7 +188,7 @@ def _parse_layers(found: Any, check: _Checker) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _parse_round(found: Any, check: _Checker, packed: bool) -> RoundEntry:
+def _parse_round(found: Any, check: _Checker) -> RoundEntry:
     check.that(isinstance(found, dict), "a round is not an object")
     number = found.get("round")
     check.that(
@@ -209,27 +203,14 @@ def _parse_round(found: Any, check: _Checker, packed: bool) -> RoundEntry:
     for key in ("n", "d"):
         value = found.get(key)
         check.that(_is_count(value), f"round {number}: {key}={value!r} is not a positive integer")
-    allowed = tuple(DTYPES) if packed else ("float32",)
     dtype, digest = found.get("dtype"), found.get("sha256")
-    check.that(dtype in allowed, f"round {number}: dtype {dtype!r} is not {' or '.join(allowed)}")
+    check.that(dtype == "float32", f"round {number}: dtype {dtype!r} is not float32")
     check.that(
         isinstance(digest, str) and _SHA256.fullmatch(digest) is not None,
         f"round {number}: sha256 {digest!r} is not a checksum",
     )
-    scale = check.optional_positive(found, "scale") if packed else None
-    check.that(
-        scale is None or math.frexp(scale)[0] == 0.5,
-        f"round {number}: scale {scale!r} is not a power of two",
-    )
-    return RoundEntry(
-        number=number,
-        n=found["n"],
-        d=found["d"],
-        sha256=digest,
-        clip_norm=check.optional_positive(found, "clip_norm"),
-        dtype=dtype,
-        scale=1.0 if scale is None else scale,
-    )
+    clip = check.optional_positive(found, "clip_norm")
+    return RoundEntry(number, found["n"], found["d"], digest, clip)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Recordings of what people have: ``.npy`` and ``.npz`` files, sparse matrices, packed recordings.
+"""Recordings of what people have: ``.npy`` and ``.npz`` files, sparse matrices.
 
 Files may come from anybody: nothing is unpickled, and a declared shape is compared with the size
 of the file before memory is given to it.
@@ -24,18 +24,14 @@ from experiments.recordings.recording import Recording, RecordingError
 
 @contextmanager
 def opened(path: Path) -> Iterator[Recording]:
-    """Open a recording in any form; files are unpacked into a temporary folder."""
+    """Open a recording; arrays are imported into a temporary folder."""
     if not path.exists():
         raise FileNotFoundError(f"{path} is not there; record with sparse-secagg train --record.")
-    if path.is_dir():
+    if path.suffix not in (".npy", ".npz"):
         yield Recording.open(path)
         return
     with tempfile.TemporaryDirectory(prefix="sparse-secagg-") as folder:
-        place = Path(folder) / path.stem
-        if path.suffix in (".npy", ".npz"):
-            yield import_arrays(path, place)
-        else:
-            yield Recording.unpack(path, place)
+        yield import_arrays(path, Path(folder) / path.stem)
 
 
 def import_arrays(

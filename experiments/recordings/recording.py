@@ -40,7 +40,6 @@ from experiments.recordings.format import (
     RoundEntry,
     is_round_file,
 )
-from experiments.recordings.pack import pack, unpack
 
 __all__ = ["Metadata", "Recording", "RecordingError", "RoundEntry", "RoundWriter"]
 
@@ -96,8 +95,8 @@ class Recording:
             return cls(path, Manifest(Metadata()), verify)
         if not path.is_dir():
             raise RecordingError(
-                f"{path} is a file, and a recording is a folder; "
-                "a packed recording is opened by Recording.unpack(file, folder)."
+                f"{path} is a file, and a recording is a folder; one that was packed as a .zip is "
+                "opened once it is unzipped."
             )
         if not (path / MANIFEST).exists():
             foreign = [p.name for p in path.iterdir() if not p.name.startswith(TEMPORARY)]
@@ -382,31 +381,3 @@ class Recording:
             file.write(text)
             replace_file(file, self.path / MANIFEST)
         self._manifest = manifest
-
-    def pack(self, path: str | os.PathLike[str]) -> Path:
-        """Write the recording as one compressed file, ``.zip``; one that exists is refused."""
-        self.verify()
-        return pack(self.path, self._manifest, Path(path))
-
-    @classmethod
-    def unpack(
-        cls,
-        file: str | os.PathLike[str],
-        folder: str | os.PathLike[str],
-        *,
-        max_bytes: int = 2**36,
-    ) -> Recording:
-        """Make a folder of a packed recording and open it.
-
-        Parameters
-        ----------
-        file : path
-            What :meth:`pack` wrote. It may come from anybody: names, sizes and checksums are
-            checked, and nothing in it is executed.
-        folder : path
-            A new folder.
-        max_bytes : int, default=2**36
-            Refuse what unpacks to more: a small file can declare terabytes of zeros.
-        """
-        unpack(Path(file), Path(folder), max_bytes, cls._begin)
-        return cls.open(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.recording import Recording
+from experiments.recording import Recording, RecordingError
 from experiments.sweeps.cell import Inputs
 from experiments.sweeps.cells import RecordingCell, cell_from_parameters
 from experiments.sweeps.engine import evaluate
@@ -148,6 +148,10 @@ def test_a_recording_is_read():
     assert np.isnan(recording[0]).sum() == 1
 
 
-def test_a_packed_recording_is_read(tmp_path):
-    recording = Recording.unpack(OLD / "packed.zip", tmp_path / "unpacked")
+def test_a_packed_recording_is_read_once_it_is_unzipped(tmp_path):
+    with pytest.raises(RecordingError, match="opened once it is unzipped"):
+        Recording.open(OLD / "packed.zip")
+    shutil.unpack_archive(OLD / "packed.zip", tmp_path / "unpacked")
+    recording = Recording.open(tmp_path / "unpacked")
+    recording.verify()
     assert list(recording.rounds) == [2, 7]

@@ -3,7 +3,6 @@
 import os
 import stat
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -42,15 +41,10 @@ def assert_private(folder, *names):
         assert mode == expected, f"{name} has {mode:o}"
 
 
-def test_recordings_packed_and_unpacked(tmp_path):
+def test_recordings(tmp_path):
     recording = Recording.create(tmp_path / "a" / "rec", clip_norm=1.0)
     recording.append(0, np.ones((2, 3)))
     assert_private(tmp_path / "a", "rec/recording.json", "rec/round-000000.npy")
-    packed = recording.pack(tmp_path / "packed.zip")
-    assert stat.S_IMODE(packed.stat().st_mode) == 0o600
-    assert zipfile.ZipFile(packed).testzip() is None
-    Recording.unpack(packed, tmp_path / "again")
-    assert_private(tmp_path / "again", "recording.json", "round-000000.npy")
 
 
 def test_checkpoints_and_results_of_training(tmp_path):

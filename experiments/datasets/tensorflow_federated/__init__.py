@@ -17,7 +17,7 @@ from experiments.datasets.base import ClientData, ClientTexts, DataError, Exampl
 from experiments.datasets.files import find
 from experiments.datasets.splits import hold_out, pooled
 from experiments.datasets.tensorflow_federated.hdf5 import Hdf5Split
-from experiments.datasets.tensorflow_federated.sqlite import SqliteSplit, expanded, split_names
+from experiments.datasets.tensorflow_federated.sqlite import SqliteSplit, split_names
 
 N_CLASSES = 62  # digits, upper case, lower case
 Split = SqliteSplit | Hdf5Split
@@ -43,8 +43,8 @@ def stackoverflow(data: str | os.PathLike[str] | None = None, **options: Any) ->
 def _named(what: str, stem: str, hdf5: str, data: Any, options: Any) -> ClientData | ClientTexts:
     names = [f"{stem}.sqlite", f"{stem}.sqlite.lzma", hdf5]
     remedy = (
-        f"Put there {names[1]} from https://storage.googleapis.com/tff-datasets-public/{names[1]} "
-        f"(best expanded, with unlzma --keep, to {names[0]}), or {hdf5} and its test file."
+        f"Get https://storage.googleapis.com/tff-datasets-public/{names[1]}, expand it with unlzma "
+        f"and put {names[0]} there, or {hdf5} and its test file."
     )
     return tff(find(names, data, what=what, remedy=remedy), **options)
 
@@ -62,7 +62,7 @@ def tff(
     Parameters
     ----------
     path : path
-        ``.sqlite``, ``.sqlite.lzma``, or the training file of a pair such as
+        ``.sqlite``, or the training file of a pair such as
         ``fed_emnist_train.h5`` and ``fed_emnist_test.h5``.
     split : str, optional
         Training split of a SQLite file; default ``train`` or ``all_train``. F-EMNIST also has
@@ -110,8 +110,9 @@ def _hdf5_splits(path: Path) -> tuple[Hdf5Split, Hdf5Split | None]:
 
 
 def _sqlite_splits(path: Path, split: str | None) -> tuple[SqliteSplit, SqliteSplit | None]:
-    database = expanded(path) if path.suffix == ".lzma" else path
-    present = split_names(database)
+    if path.suffix == ".lzma":
+        raise DataError(f"{path} is compressed; expand it once: unlzma --keep {path}")
+    present = split_names(path)
     wanted = ["train", "all_train"] if split is None else [split]
     training = next((name for name in wanted if name in present), None)
     if training is None:
@@ -121,7 +122,7 @@ def _sqlite_splits(path: Path, split: str | None) -> tuple[SqliteSplit, SqliteSp
         )
     others = [training.replace("train", other) for other in _HELD_OUT]
     test = next((name for name in others if name in present and name != training), None)
-    return SqliteSplit(database, training), SqliteSplit(database, test) if test else None
+    return SqliteSplit(path, training), SqliteSplit(path, test) if test else None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ Every length is compared with what is left before it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from experiments.datasets.base import DataError
 
 Feature = list[bytes] | NDArray[np.float32] | NDArray[np.int64]
+#: Values of a message by the number of their field, in their order: integers, or bytes.
+Fields = dict[int, list[Any]]
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
@@ -29,91 +32,63 @@ _LONGEST_VARINT = 10  # seven bits a byte of 64
 def parse_example(message: bytes) -> dict[str, Feature]:
     """Return the features of a serialized ``tf.train.Example`` by name."""
     features: dict[str, Feature] = {}
-    for group in _messages(memoryview(message), 1):
-        for entry in _messages(group, 1):
-            name, value = _entry(entry)
-            features[name] = value
+    for group in _parts(_fields(memoryview(message)), 1):
+        for entry in _parts(_fields(group), 1):
+            found = _fields(entry)
+            names, values = _parts(found, 1), _parts(found, 2)
+            try:
+                name = bytes(names[-1]).decode("utf-8") if names else ""
+            except UnicodeDecodeError as error:
+                raise DataError(f"a feature's name is not UTF-8 ({error})") from error
+            features[name] = _feature(values[-1] if values else memoryview(b""))
     return features
 
 
-def _messages(buffer: memoryview, number: int) -> Iterator[memoryview]:
-    """Yield the length-delimited fields of one number; others are skipped, as the format asks."""
-    for field, wire_type, value in _fields(buffer):
-        if field == number and wire_type == _BYTES:
-            assert isinstance(value, memoryview)
-            yield value
-
-
-def _entry(entry: memoryview) -> tuple[str, Feature]:
-    name, value = "", memoryview(b"")
-    for field, wire_type, content in _fields(entry):
-        if wire_type == _BYTES and isinstance(content, memoryview):
-            if field == 1:
-                try:
-                    name = bytes(content).decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(f"a feature's name is not UTF-8 ({error})") from error
-            elif field == 2:
-                value = content
-    return name, _feature(value)
+def _parts(fields: Fields, number: int) -> list[memoryview]:
+    """Return the values of a field that are bytes; others are skipped, as the format asks."""
+    return [value for value in fields[number] if isinstance(value, memoryview)]
 
 
 def _feature(buffer: memoryview) -> Feature:
     """Return the list that the feature holds: of a oneof, the last kind set counts."""
-    kind, parts = _BYTES_LIST, list[memoryview]()
-    for field, wire_type, content in _fields(buffer):
-        if field in (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST) and wire_type == _BYTES:
-            assert isinstance(content, memoryview)
-            if field != kind:
-                kind, parts = field, []
-            parts.append(content)
+    found = _fields(buffer)
+    kinds = [n for n in found if n in (_BYTES_LIST, _FLOAT_LIST, _INT64_LIST) and _parts(found, n)]
+    kind = kinds[-1] if kinds else _BYTES_LIST
+    lists = [_fields(part) for part in _parts(found, kind)]
     if kind == _BYTES_LIST:
-        return [bytes(value) for part in parts for value in _messages(part, 1)]
+        return [bytes(value) for each in lists for value in _parts(each, 1)]
     if kind == _FLOAT_LIST:
-        floats = [_floats(part) for part in parts]
-        return np.concatenate(floats) if floats else np.zeros(0, np.float32)
-    return np.array([value for part in parts for value in _integers(part)], dtype=np.int64)
+        packed = b"".join(value for each in lists for value in _parts(each, 1))
+        if len(packed) % 4:
+            raise DataError(f"a list of floats has {len(packed)} bytes, not a multiple of 4")
+        return np.frombuffer(packed, dtype="<f4").astype(np.float32)
+    values = [value for each in lists for value in each[1]]
+    numbers = [n for v in values for n in ([v] if isinstance(v, int) else _varints(v))]
+    return np.array(numbers, dtype=np.uint64).astype(np.int64)
 
 
-def _floats(buffer: memoryview) -> NDArray[np.float32]:
-    packed = []
-    for field, wire_type, value in _fields(buffer):
-        if field == 1 and wire_type in (_BYTES, _FIXED32):
-            assert isinstance(value, memoryview)
-            if len(value) % 4:
-                raise DataError(f"a list of floats has {len(value)} bytes, not a multiple of 4")
-            packed.append(value)
-    return np.frombuffer(b"".join(packed), dtype="<f4").astype(np.float32)
+def _varints(buffer: memoryview) -> list[int]:
+    found, position = [], 0
+    while position < len(buffer):
+        number, position = _varint(buffer, position)
+        found.append(number)
+    return found
 
 
-def _integers(buffer: memoryview) -> Iterator[int]:
-    for field, wire_type, value in _fields(buffer):
-        if field != 1:
-            continue
-        if isinstance(value, int):
-            yield _signed(value)
-        elif wire_type == _BYTES:
-            position = 0
-            while position < len(value):
-                number, position = _varint(value, position)
-                yield _signed(number)
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number
-
-
-def _fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Yield (number, wire type, value): an integer for varints, the bytes of anything else."""
+def _fields(buffer: memoryview) -> Fields:
+    """Return the fields of a message, the last one set at the end: integers or bytes."""
+    found: Fields = defaultdict(list)
     position = 0
     while position < len(buffer):
         key, position = _varint(buffer, position)
         number, wire_type = key >> 3, key & 7
         if number == 0:
             raise DataError("a field has the number 0")
+        values = found.pop(number, [])
+        found[number] = values
         if wire_type == _VARINT:
             value, position = _varint(buffer, position)
-            yield number, wire_type, value
+            values.append(value)
             continue
         if wire_type == _BYTES:
             length, position = _varint(buffer, position)
@@ -123,8 +98,9 @@ def _fields(buffer: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
             raise DataError(f"a field has the wire type {wire_type}, which no Example uses")
         if length > len(buffer) - position:
             raise DataError(f"a field of {length} bytes has only {len(buffer) - position} left")
-        yield number, wire_type, buffer[position : position + length]
+        values.append(buffer[position : position + length])
         position += length
+    return found
 
 
 def _varint(buffer: memoryview, position: int) -> tuple[int, int]:

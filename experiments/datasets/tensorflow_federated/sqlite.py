@@ -6,14 +6,10 @@ client_id, serialized_example_proto)``. Only the rows asked for are read, throug
 
 from __future__ import annotations
 
-import lzma
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.datasets.base import DataError
-from experiments.datasets.files import ALWAYS_ALLOWED, allowed_expansion, stored_bytes
+from experiments.datasets.files import ALWAYS_ALLOWED
 from experiments.datasets.tensorflow_federated.protobuf import Feature, parse_example
 
 _COLUMNS = {
     "client_metadata": {"client_id", "split_name"},
     "examples": {"client_id", "split_name", "serialized_example_proto"},
 }
-_LZMA_MEMORY = 1 << 28  # bytes; the strongest preset needs a quarter
 _LONGEST_EXAMPLE = 1 << 24  # bytes; an F-EMNIST image takes 3 kB
 
 
@@ -129,55 +124,3 @@ def _connection(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as SQLite ({error}); get it again.") from error
-
-
-def expanded(path: Path) -> Path:
-    """Return the database of a ``.sqlite.lzma`` file: beside it if it was expanded there.
-
-    Otherwise it is expanded into a temporary folder that lives as long as the process.
-    """
-    beside = path.with_suffix("")
-    return beside if beside.is_file() else _expand(path.resolve())
-
-
-@cache
-def _expand(path: Path) -> Path:
-    folder = Path(_temporary_folder().name)
-    target = folder / f"{len(list(folder.iterdir()))}.sqlite"
-    free = shutil.disk_usage(folder).free
-    allowed = min(allowed_expansion(stored_bytes(path)), free - (1 << 28))
-    written = 0
-    try:
-        with target.open("wb") as sink:
-            for part in _expanded_parts(path):
-                written += len(part)
-                if written > allowed:
-                    raise DataError(
-                        f"{path} expands to more than {allowed} bytes, which the temporary folder "
-                        "cannot take or no such file needs; if it is meant, expand it where there "
-                        "is room with unlzma --keep."
-                    )
-                sink.write(part)
-    except DataError:
-        target.unlink(missing_ok=True)
-        raise
-    except (lzma.LZMAError, EOFError, OSError) as error:
-        target.unlink(missing_ok=True)
-        raise DataError(f"{path} cannot be expanded ({error}); get it again.") from error
-    return target
-
-
-def _expanded_parts(path: Path) -> Iterator[bytes]:
-    """Yield the content piece by piece; a header cannot ask for more memory than the limit."""
-    decompressor = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
-    with path.open("rb") as source:
-        while not decompressor.eof:
-            more = source.read(1 << 16) if decompressor.needs_input else b""
-            if decompressor.needs_input and not more:
-                raise EOFError("it ends too early")
-            yield decompressor.decompress(more, 1 << 20)
-
-
-@cache
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="sparse-secagg-")
