@@ -41,7 +41,7 @@ class Solution:
     ``fit`` stores every field ``name`` as the fitted attribute ``name_``; subclasses add the
     fields of their family.
 
-    Attributes
+    Parameters
     ----------
     coef : ndarray of shape (d,)
         The estimate.
@@ -59,6 +59,17 @@ class Solution:
         :mod:`solvers.inference` for what to do with it.
     std_err_note : str
         What to know of it: that it was widened, and why.
+
+    See Also
+    --------
+    Solver : Returns one for each right-hand side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers import Solution
+    >>> Solution(coef=np.zeros(3)).converged
+    True
     """
 
     coef: NDArray[np.float64]
@@ -81,6 +92,19 @@ class Solver(RegressorMixin, BaseEstimator):
     ----------
     biased : bool
         Whether the estimate is biased over fresh draws of A and the noise.
+
+    See Also
+    --------
+    get : Makes a solver by its name.
+    register : Makes one of your own available by name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import solvers
+    >>> solver = solvers.get("linear").fit(np.eye(3), [1.0, 2.0, 3.0])
+    >>> solver.coef_.tolist()
+    [1.0, 2.0, 3.0]
     """
 
     biased: bool = True

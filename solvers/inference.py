@@ -51,6 +51,7 @@ def confidence_interval(
         Probability that an interval covers its entry; with ``simultaneous=True``, that all of them
         do (Šidák's inequality holds for normal errors of any correlation).
     simultaneous : bool, default=False
+        Whether all entries are covered together.
     n_measurements : int, optional
         Number m of measurements that the estimate was made of. The farthest outliers of pseudo-data
         are taken for signals and draw the residual after them, so that simultaneous intervals
@@ -60,6 +61,17 @@ def confidence_interval(
     -------
     ndarray of shape (d, 2)
         Lower and upper ends.
+
+    See Also
+    --------
+    discoveries : Entries that are not zero.
+    selected_intervals : For entries that were picked because they came out large.
+
+    Examples
+    --------
+    >>> from solvers import confidence_interval
+    >>> confidence_interval([1.0], 0.5).round(2).tolist()
+    [[0.02, 1.98]]
     """
     estimate, std_err = _checked(estimate, std_err)
     outside = 1.0 - _check_level("level", level)
@@ -82,13 +94,28 @@ def p_values(
 
     Parameters
     ----------
-    estimate, std_err
+    estimate, std_err : array-like of shape (d,), or a number
         As in :func:`confidence_interval`.
     alternative : "two-sided", "greater" or "less"
         What entries that are not zero may be; "greater" for counts.
     n_measurements : int, optional
         As in :func:`confidence_interval`: the tails are those of standard errors 1 + 1.5/√m times
         as large.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        A probability for each entry.
+
+    See Also
+    --------
+    discoveries : Selects by them.
+
+    Examples
+    --------
+    >>> from solvers import p_values
+    >>> p_values([0.0, 1.96], 1.0).round(2).tolist()
+    [1.0, 0.05]
     """
     estimate, std_err = _checked(estimate, std_err)
     std_err = _outlier_factor(n_measurements) * std_err
@@ -118,7 +145,7 @@ def discoveries(
 
     Parameters
     ----------
-    estimate, std_err
+    estimate, std_err : array-like of shape (d,), or a number
         As in :func:`confidence_interval`.
     fdr : float, optional
         Bound on the expected share of zeros among the discoveries (Benjamini–Hochberg).
@@ -135,6 +162,18 @@ def discoveries(
     Returns
     -------
     ndarray of int
+        Their indices.
+
+    See Also
+    --------
+    p_values : What it compares.
+    selected_intervals : Intervals for what it returns.
+
+    Examples
+    --------
+    >>> from solvers import discoveries
+    >>> discoveries([5.0, 0.1, -4.0], 1.0, fdr=0.05).tolist()
+    [0, 2]
     """
     if fdr is not None and family_wise is not None:
         raise ValueError(f"fdr={fdr} and family_wise={family_wise} exclude each other; give one.")
@@ -169,17 +208,30 @@ def selected_intervals(
 
     Parameters
     ----------
-    estimate, std_err
+    estimate, std_err : array-like of shape (d,), or a number
         As in :func:`confidence_interval`.
     selected : array-like of int
         Indices of the selected entries.
     level : float, default=0.95
+        Expected share of the intervals that cover.
     n_measurements : int, optional
         As in :func:`confidence_interval`; what is selected lies in the tails.
 
     Returns
     -------
     ndarray of shape (len(selected), 2)
+        Lower and upper ends.
+
+    See Also
+    --------
+    discoveries : Selects entries.
+    confidence_interval : For entries that were named beforehand.
+
+    Examples
+    --------
+    >>> from solvers import selected_intervals
+    >>> selected_intervals([5.0, 0.1, -4.0], 1.0, [0, 2]).shape
+    (2, 2)
     """
     estimate, std_err = _checked(estimate, std_err)
     chosen = np.asarray(selected, dtype=np.int64).ravel()

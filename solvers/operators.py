@@ -61,6 +61,11 @@ class Operator(LinearOperator):
     the structure makes them cheap. Solvers go by what an operator declares in the attributes
     below; a class that overrides a method without the declaration that belongs to it is refused.
 
+    Parameters
+    ----------
+    *args, **kwargs : dtype and shape
+        As of scipy's ``LinearOperator``: the type of products, and (m, d).
+
     Attributes
     ----------
     has_sparse_columns : bool
@@ -77,6 +82,18 @@ class Operator(LinearOperator):
     diagonal_blocks : sequence of DiagonalBlock
         Where the operator is block-diagonal (layers that are sketched one by one), its blocks,
         which cover rows and columns in order; else empty.
+
+    See Also
+    --------
+    as_operator : Makes one of an array or a sparse matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers import as_operator
+    >>> A = as_operator(np.eye(3))
+    >>> A.columns(np.array([1])).ravel().tolist()
+    [0.0, 1.0, 0.0]
     """
 
     has_sparse_columns: bool = False
@@ -366,6 +383,22 @@ def as_operator(A: Any, check_finite: bool = True) -> Operator:
     -------
     Operator
         A itself where it already is one; a view, not a copy, for floating-point arrays.
+
+    Raises
+    ------
+    ValueError
+        If A is not a matrix, is empty, or holds NaN or Inf.
+
+    See Also
+    --------
+    Operator : What it returns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers import as_operator
+    >>> as_operator(np.ones((2, 3))).shape
+    (2, 3)
     """
     if isinstance(A, Operator):
         return A

@@ -41,7 +41,23 @@ _REGISTERED: dict[str, Callable[..., Solver]] = {}
 
 
 def names() -> list[str]:
-    """Return the names that :func:`get` accepts."""
+    """Return the names that :func:`get` accepts.
+
+    Returns
+    -------
+    list of str
+        Those that are built in, registered, or announced by installed packages.
+
+    See Also
+    --------
+    get : Makes a solver by its name.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> "amp" in solvers.names()
+    True
+    """
     available = {name for name in _BUILT_IN if _is_installed(name)}
     return sorted(available | set(_REGISTERED) | {point.name for point in _entry_points()})
 
@@ -55,6 +71,20 @@ def get(name: str | Solver, **params: Any) -> Solver:
         One of :func:`names`. A solver is returned as it is, with ``params`` set.
     **params
         Constructor parameters of the solver.
+
+    Returns
+    -------
+    Solver
+        A new one, not fitted.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown; the message suggests one.
+
+    See Also
+    --------
+    names : What there is.
 
     Examples
     --------
@@ -77,6 +107,25 @@ def register(name: str, factory: Callable[..., Solver] | None = None) -> Any:
         A Python identifier. A name that is taken is refused, unless by the same class.
     factory : callable, optional
         Class or function that returns a solver from keyword arguments.
+
+    Returns
+    -------
+    callable
+        The factory, or a decorator where none was given.
+
+    See Also
+    --------
+    get : Finds it.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> @solvers.register("zero")
+    ... class Zero(solvers.Solver):
+    ...     def _solve(self, A, y, noise_std, x0):
+    ...         return solvers.Solution(coef=A.rmatvec(y) * 0)
+    >>> solvers.get("zero").fit([[1.0]], [1.0]).coef_.tolist()
+    [0.0]
     """
     if factory is None:
         return lambda factory: register(name, factory)

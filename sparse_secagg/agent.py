@@ -38,7 +38,7 @@ __all__ = ["AgentPolicy", "ClientAgent"]
 class AgentPolicy:
     """What a client insists on. Only ε and δ have no default: they are the client's decision.
 
-    Attributes
+    Parameters
     ----------
     max_epsilon, max_delta : float
         Largest ε and δ of one round, with the survivors that the protocol guarantees, against the
@@ -65,6 +65,17 @@ class AgentPolicy:
     max_local_epsilon : float
         Largest ε of its own bytes, were the masks to fail. Infinite by default, for it is large in
         every round whose noise is divided among many.
+
+    See Also
+    --------
+    ClientAgent : Decides by this policy, and charges a budget.
+    Budget : What the client may spend in a lifetime.
+
+    Examples
+    --------
+    >>> from sparse_secagg import AgentPolicy
+    >>> AgentPolicy(max_epsilon=1.0, max_delta=1e-5).mechanisms
+    ('ddg', 'skellam')
     """
 
     max_epsilon: float
@@ -150,6 +161,11 @@ class ClientAgent:
         What it insists on in each round.
     budget : Budget or path
         What it may spend in its life; a path opens an existing file.
+
+    See Also
+    --------
+    AgentPolicy : The client's limits.
+    ClientSession : Asks the agent before anything is sent.
 
     Examples
     --------

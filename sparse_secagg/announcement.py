@@ -51,6 +51,15 @@ def announce_round(
     round_id : str, optional
         A fresh one by default.
 
+    Returns
+    -------
+    RoundDocument
+        What the server sends to everybody: configuration, graph and thresholds.
+
+    See Also
+    --------
+    ServerSession, ClientSession : Run the round.
+
     Examples
     --------
     >>> from sparse_secagg import Identity, Roster, RoundSpec, announce_round

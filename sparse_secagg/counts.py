@@ -115,10 +115,10 @@ class PrivateCounts(BaseEstimator):
         Keep the exact bounded counts as ``bounded_counts_``: not private, not pickled.
     progress : callable, optional
         Called with a line of text before each step.
-    **parameters
-        Parameters of the round, as in :class:`~sparse_secagg.RoundSpec`: ``epsilon`` (1.0),
-        ``delta`` (1e-6), ``compression``, ``n_bits``, ``n_rows``, ``mechanism``, ``secagg``,
-        ``adjacency``, ``min_survivors``, ``colluders``, ``prior``.
+    epsilon, delta, adjacency, min_survivors, colluders, prior : see RoundSpec
+        Parameters of all rounds together; ``delta`` is 1e-6 by default.
+    compression, n_bits, n_rows, mechanism, secagg : see RoundSpec
+        Parameters of each round; the first two follow from ``max_bytes`` by default.
 
     Attributes
     ----------
@@ -143,6 +143,10 @@ class PrivateCounts(BaseEstimator):
         ``significant`` are not to be relied on.
     not_private_ : bool
         True for simulations and for rounds without noise.
+
+    See Also
+    --------
+    SparseSecAgg : The round behind it.
 
     Notes
     -----

@@ -92,6 +92,12 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
     not_private_ : bool
         True for simulations and for rounds without noise.
 
+    See Also
+    --------
+    RoundSpec : The same round as one frozen record, for programs.
+    PrivateCounts : Counts of users by item.
+    plan : What a round will cost and achieve.
+
     Notes
     -----
     Privacy is spent by every ``fit``; also by each one that ``GridSearchCV`` makes, which warns.

@@ -87,6 +87,20 @@ def plan(
         ``clip_norm``², so that 1 is what answering zero gives.
     {parameters}
 
+    Returns
+    -------
+    Plan
+        The choice, with its predicted error and lower bounds; ``explain()`` says it in words.
+
+    Raises
+    ------
+    InfeasibleError
+        If ``n_bits`` or ``target_error`` is too small; it carries the smallest value that works.
+
+    See Also
+    --------
+    SparseSecAgg.from_plan : Runs what was planned.
+
     Notes
     -----
     None leaves a choice to the planner. ``compression=1`` sends the vectors themselves; with
@@ -98,11 +112,6 @@ def plan(
     ``sparsity``. Scores promise nothing by themselves and are planned as if they were not there. In
     place of a prior the mean itself may be given, as it is expected to be: a vector, ``f(rng, d)``
     or a distribution of scipy, each scaled to the clip; then ``sparsity`` is not needed.
-
-    Raises
-    ------
-    InfeasibleError
-        If ``n_bits`` or ``target_error`` is too small; it carries the smallest value that works.
 
     Examples
     --------

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from typing import Annotated, Any
+
 import typer
+from typer.core import TyperCommand
 
 from experiments.cli.compare import compare
 from experiments.cli.count import count
@@ -19,22 +24,88 @@ app = typer.Typer(
     help="Private mean estimation from short integer sketches.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
+    rich_markup_mode="rich",
 )
+_LOGGERS = ("sparse_secagg", "solvers", "experiments")
 
 
 @app.callback()
-def main() -> None:
-    """Private mean estimation from short integer sketches."""
+def main(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Results and errors only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what is done.")] = False,
+) -> None:
+    """Private mean estimation from short integer sketches.
+
+    Exit codes: 0 done; 1 it ran and something failed or was refused; 2 wrong options.
+    """
+    if quiet and verbose:
+        raise typer.BadParameter("give --quiet or --verbose, not both.")
+    logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr)
+    for name in _LOGGERS:
+        level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger("experiments.cli").debug("sparse-secagg %s", " ".join(sys.argv[1:]))
 
 
-app.command()(demo)
-app.command()(plan)
-app.command(cls=ManyNumbers)(epsilon)
-app.command(cls=ManyNumbers)(sweep)
-app.command(cls=ManyNumbers)(compare)
-app.command()(train)
-app.command()(count)
-app.command()(budget)
-app.command()(serve)
-app.command()(join)
-app.add_typer(identity, name="identity")
+def _examples(*lines: str) -> str:
+    """Return the end of a help text: one command to a line."""
+    return "\n\n".join(["Examples:", *(f"sparse-secagg {line}" for line in lines)])
+
+
+_START, _ROUNDS, _STUDY = "Start here", "Between real parties", "Experiments"
+_COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
+    (demo, _START, TyperCommand, ("demo", "demo --json --seed 1")),
+    (
+        count,
+        _START,
+        TyperCommand,
+        ("count sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1",),
+    ),
+    (
+        plan,
+        _START,
+        TyperCommand,
+        ("plan --dim 1e6 --clients 1e4 --epsilon 1 --sparsity 1000 --plot plan.png",),
+    ),
+    (
+        epsilon,
+        _START,
+        ManyNumbers,
+        ("epsilon --preset f-emnist", "epsilon --clients 100 --population 3400 --rounds 1500"),
+    ),
+    (budget, _ROUNDS, TyperCommand, ("budget ann.sqlite --epsilon 8 --delta 1e-5",)),
+    (
+        serve,
+        _ROUNDS,
+        TyperCommand,
+        ("serve --round spec.json --roster roster.json --output mean.npy",),
+    ),
+    (
+        join,
+        _ROUNDS,
+        TyperCommand,
+        (
+            "join --server 127.0.0.1:8443 --certificate server.pem --identity ann.json "
+            "--roster roster.json --vector x.npy --budget ann.sqlite --max-epsilon 1",
+        ),
+    ),
+    (
+        train,
+        _STUDY,
+        TyperCommand,
+        ("train --task digits --epsilon 20 --compression 10", "train --output run --resume"),
+    ),
+    (
+        sweep,
+        _STUDY,
+        ManyNumbers,
+        (
+            "sweep --preset sparsity --jobs 2",
+            "sweep --axis compression=5,10,50 --axis epsilon=0.5,1,2 --decoder linear,lasso,amp",
+        ),
+    ),
+    (compare, _STUDY, ManyNumbers, ("compare updates --compression 10,50 --epsilon 1,4",)),
+)
+for _command, _panel, _class, _lines in _COMMANDS:
+    app.command(cls=_class, rich_help_panel=_panel, epilog=_examples(*_lines))(_command)
+app.add_typer(identity, name="identity", rich_help_panel=_ROUNDS)

@@ -54,12 +54,25 @@ class Recording:
     Updates are stored as they come, before clipping; 64-bit floats are rounded to 32 bits. NaN and
     infinities are kept, since a client may send them: the pipeline counts such a client as zero.
 
+    Parameters
+    ----------
+    path : path
+        The folder. Use :meth:`open` or :meth:`create`.
+    manifest : Manifest
+        What the folder says of itself.
+    verify : bool
+        Whether checksums are compared when a round is first read.
+
     Attributes
     ----------
     path : Path
         The folder.
     metadata : Metadata
         Task, model, layers, clip, seeds, versions and notes.
+
+    See Also
+    --------
+    RecordingCell : A recorded round in a sweep.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from experiments.sweeps.store import Result
 
 
 def bar(console: Console) -> Progress:
-    """Return the progress bar of every command."""
+    """Return the progress bar of every command; with ``--quiet`` it stays invisible."""
     return Progress(
         TextColumn("{task.description:<44}"),
         BarColumn(),
@@ -31,6 +32,7 @@ def bar(console: Console) -> Progress:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=console,
+        disable=logging.getLogger(__name__).getEffectiveLevel() >= logging.ERROR,
     )
 
 

@@ -135,6 +135,13 @@ class RoundCell(HoldsSpec, Cell):
 class MeanCell(RoundCell):
     """The mean of synthetic clients.
 
+    Parameters
+    ----------
+    spec : RoundSpec, optional
+        The round; else of its parameters among ``values``.
+    **values
+        The attributes below, and parameters of the round.
+
     Attributes
     ----------
     mean : str
@@ -148,9 +155,19 @@ class MeanCell(RoundCell):
     density : float or None
         s/m: nonzero entries over the length d/r of the sketch, in place of ``sparsity``.
 
+    See Also
+    --------
+    Grid : Varies a cell.
+
     Notes
     -----
     The spec's ``sparsity`` is the number of nonzero entries, for the kinds of means that have one.
+
+    Examples
+    --------
+    >>> from experiments import MeanCell
+    >>> MeanCell(dim=500, compression=5).dim
+    500
     """
 
     kind: ClassVar[str] = "mean"
@@ -222,6 +239,13 @@ class MeanCell(RoundCell):
 class RecordingCell(RoundCell):
     """A recorded round of training.
 
+    Parameters
+    ----------
+    spec : RoundSpec, optional
+        The round; else of its parameters among ``values``.
+    **values
+        The attributes below, and parameters of the round.
+
     Attributes
     ----------
     recording : str
@@ -230,6 +254,20 @@ class RecordingCell(RoundCell):
         Number of the round.
     clients : int or None
         Only the first so many clients; None for all.
+
+    See Also
+    --------
+    Recording : Where the round is from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from experiments import Recording, RecordingCell
+    >>> folder = tempfile.mkdtemp() + "/updates"
+    >>> Recording.create(folder, shapes={"w": (4,)}).append(0, np.ones((3, 4)))
+    >>> [cell.round for cell in RecordingCell.of(folder, noise_multiplier=0.5)]
+    [0]
     """
 
     kind: ClassVar[str] = "recording"
@@ -301,12 +339,29 @@ class RecordingCell(RoundCell):
 class HittersCell(RoundCell):
     """One private round of heavy hitters: which items of a domain many clients hold.
 
+    Parameters
+    ----------
+    spec : RoundSpec, optional
+        The round; else of its parameters among ``values``.
+    **values
+        The attributes below, and parameters of the round.
+
     Attributes
     ----------
     task : str
         A task without a model.
     domain : str, int or None
         As in :func:`experiments.datasets.choose_domain`.
+
+    See Also
+    --------
+    Grid : Varies a cell.
+
+    Examples
+    --------
+    >>> from experiments import HittersCell
+    >>> HittersCell(compression=10).spec.compression
+    10
     """
 
     kind: ClassVar[str] = "hitters"
@@ -353,11 +408,21 @@ class HittersCell(RoundCell):
 class TaskCell(Cell):
     """A training run.
 
-    Attributes
+    Parameters
     ----------
     config : TrainingConfig
         What to train and how; its parameters, and those of its rounds, can be given by themselves:
         ``TaskCell.of("digits", compression=10)``.
+
+    See Also
+    --------
+    TrainingConfig : What is trained.
+
+    Examples
+    --------
+    >>> from experiments import TaskCell, TrainingConfig
+    >>> TaskCell(TrainingConfig(task="digits")).config.task
+    'digits'
     """
 
     kind: ClassVar[str] = "task"

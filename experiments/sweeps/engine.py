@@ -123,6 +123,15 @@ def run_sweep(
     progress : callable, optional
         Called with the results of each finished draw.
 
+    Returns
+    -------
+    SweepTable
+        All results of the grid, old and new.
+
+    See Also
+    --------
+    Grid : What to run.
+
     Examples
     --------
     >>> from experiments import Grid, MeanCell, run_sweep

@@ -17,7 +17,7 @@ from experiments.sweeps.cells import MeanCell
 class Grid:
     """Cells to run.
 
-    Attributes
+    Parameters
     ----------
     axes : mapping of str to sequence of numbers
         One or two parameters that vary; see :data:`experiments.sweeps.axes.AXES`.
@@ -34,6 +34,11 @@ class Grid:
         Where recordings and data are.
     adjust : callable, optional
         Applied to every cell: sets parameters that follow from others.
+
+    See Also
+    --------
+    run_sweep : Runs it.
+    MeanCell, RecordingCell, HittersCell, TaskCell : What a cell can be.
 
     Examples
     --------

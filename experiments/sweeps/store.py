@@ -95,6 +95,17 @@ class Store:
     StoreError
         If the file cannot be written, is no file of results, or is being written by another
         process.
+
+    See Also
+    --------
+    run_sweep : Writes to one.
+
+    Examples
+    --------
+    >>> from experiments import Store
+    >>> with Store(":memory:") as store:
+    ...     len(list(store))
+    0
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:

@@ -46,6 +46,11 @@ class Round:
 class Callback:
     """Base of callbacks; each method may be left as it is.
 
+    See Also
+    --------
+    EarlyStop : One that ends a training.
+    run_training : Takes callbacks.
+
     Examples
     --------
     >>> from experiments.training.callbacks import Callback
@@ -151,9 +156,20 @@ class EarlyStop(Callback):
     patience : int
         Rounds without a new best accuracy.
 
+    See Also
+    --------
+    Callback : Its base.
+
     Notes
     -----
     The accuracy is measured on held-out data that is taken to be public.
+
+    Examples
+    --------
+    >>> from experiments import EarlyStop, TrainingConfig, run_training
+    >>> config = TrainingConfig(task="digits", rounds=2, clients=5)
+    >>> len(run_training(config, callbacks=[EarlyStop(5)]).history)
+    2
     """
 
     def __init__(self, patience: int) -> None:

@@ -23,6 +23,13 @@ from sparse_secagg.encoders import registry
 class TrainingConfig(HoldsSpec):
     """Everything that the weights at the end depend on; what is not given is the task's choice.
 
+    Parameters
+    ----------
+    task : str
+        Which task, such as "digits".
+    **values
+        The attributes below, and parameters of the round.
+
     Attributes
     ----------
     spec : RoundSpec
@@ -66,6 +73,16 @@ class TrainingConfig(HoldsSpec):
     domain : str or int
         Of heavy hitters, as in :func:`experiments.datasets.choose_domain`: a file of items, a
         number of hash cells, or "observed", which is not private.
+
+    See Also
+    --------
+    run_training : Trains.
+
+    Examples
+    --------
+    >>> from experiments import TrainingConfig
+    >>> TrainingConfig(task="digits", rounds=3).spec.rounds
+    3
     """
 
     task: str

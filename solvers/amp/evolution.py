@@ -38,7 +38,7 @@ _RANKED_DRAWS = 10
 class StateEvolution:
     """What message passing will reach, over draws of the matrix and the noise.
 
-    Attributes
+    Parameters
     ----------
     error : float
         Mean of ‖x̂ − x‖².
@@ -52,6 +52,17 @@ class StateEvolution:
     recall : ndarray
         ``recall[k - 1]`` is the share of the k largest entries of x, by magnitude, that are among
         the k largest of the estimate.
+
+    See Also
+    --------
+    state_evolution : Predicts one.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> limit = solvers.state_evolution([1.0] + [0.0] * 99, 0.01, m=50, n_draws=2)
+    >>> limit.relative_error < 0.1
+    True
     """
 
     error: float
@@ -98,10 +109,16 @@ def state_evolution(
     n_draws : int, default=30
         Experiments that are averaged.
     seed : int, default=0
+        Of the draws.
 
     Returns
     -------
     StateEvolution
+        The error, the effective noise and the recall to expect.
+
+    See Also
+    --------
+    solvers.amp.AMP : What it predicts.
 
     Examples
     --------

@@ -43,6 +43,10 @@ def decode_jointly(
         With ``coef``, ``std_err`` (for ``debias=True``), ``effective_noise``,
         ``predicted_error`` and ``trusted``.
 
+    See Also
+    --------
+    solvers.priors.Previous : Uses an earlier estimate in place of an earlier sketch.
+
     Examples
     --------
     >>> import numpy as np, solvers

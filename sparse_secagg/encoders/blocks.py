@@ -27,7 +27,7 @@ from sparse_secagg.public_randomness import stream_key
 class Block:
     """One layer of a fitted :class:`BlockEncoder`.
 
-    Attributes
+    Parameters
     ----------
     name : str
         Name of the layer.
@@ -114,6 +114,10 @@ class BlockEncoder(LinearEncoder):
     ----------
     blocks_ : list of Block
         Name, slices, clip share and fitted encoder of each layer.
+
+    See Also
+    --------
+    SparseSecAgg : Makes one of ``layers=``.
 
     Examples
     --------

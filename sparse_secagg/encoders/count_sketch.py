@@ -237,8 +237,8 @@ class CountSketchEncoder(LinearEncoder):
 
     See Also
     --------
-    GaussianEncoder : dense ensemble, the paper's choice for sparse means.
-    HadamardEncoder : dense, matrix-free, O(d log d).
+    GaussianEncoder : Dense ensemble, the paper's choice for sparse means.
+    HadamardEncoder : Dense, matrix-free, O(d log d).
 
     Examples
     --------

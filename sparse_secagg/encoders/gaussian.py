@@ -216,7 +216,7 @@ class GaussianEncoder(LinearEncoder):
 
     See Also
     --------
-    CountSketchEncoder : much faster, for large d.
+    CountSketchEncoder : Much faster, for large d.
 
     Examples
     --------

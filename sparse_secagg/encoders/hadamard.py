@@ -131,7 +131,7 @@ class HadamardEncoder(LinearEncoder):
 
     See Also
     --------
-    CountSketchEncoder : sparse columns, for very large d.
+    CountSketchEncoder : Sparse columns, for very large d.
 
     Examples
     --------

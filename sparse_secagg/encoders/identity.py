@@ -42,6 +42,10 @@ class IdentityOperator(Operator):
 class IdentityEncoder(LinearEncoder):
     """Leave vectors as they are (r = 1).
 
+    See Also
+    --------
+    CountSketchEncoder, HadamardEncoder, GaussianEncoder : Shorter messages.
+
     Examples
     --------
     >>> import numpy as np

@@ -8,7 +8,9 @@ untrusted floating point; privacy rests on the check and on the noise.
 
 from __future__ import annotations
 
+import inspect
 import math
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,7 +30,7 @@ from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
 from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
 from sparse_secagg.mechanisms.sums import mean_of_sum
-from sparse_secagg.parameters import MAX_BITS, NoiseParameters, check_parameters
+from sparse_secagg.parameters import MAX_BITS, NoiseParameters, check_parameters, documented
 from sparse_secagg.privacy.conversion import rdp_to_dp
 from sparse_secagg.privacy.curves import (
     DEFAULT_ORDERS,
@@ -49,19 +51,14 @@ ROUNDING_VARIANCE = 1.0 / 6.0
 _GROUP = 8
 
 
+@documented
 @dataclass(kw_only=True, eq=False, repr=False)
 class IntegerMechanism(NoiseParameters, BaseEstimator):
     """Clip, rotate, round, check, add integer noise, modulo. Subclasses choose the noise.
 
     Parameters
     ----------
-    epsilon, delta, noise_multiplier, n_bits, rotation, beta, adjacency, colluders, rounds
-        As in :class:`~sparse_secagg.RoundSpec`.
-    clip_norm : float
-        ℓ₂ clip c' of the vectors handed to ``encode``.
-    min_survivors : int, optional
-        Clients whose messages are guaranteed to be in the sum: the threshold of secure
-        aggregation. Default: all clients.
+    {parameters}
     sampling : Sampling, optional
         Calibrate against an observer of the release only, who does not know the cohorts drawn
         this way. Default: against the server.
@@ -90,6 +87,14 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
     central = False
     #: Largest noise variance on the grid; a finer grid would be slow to draw and gain nothing.
     _max_variance = 2.0**44
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Put the parameters, which all mechanisms share, where a subclass's docstring says so."""
+        super().__init_subclass__(**options)
+        shared = inspect.getdoc(IntegerMechanism) or ""
+        parameters = shared.partition("Parameters\n----------\n")[2].partition("\n\nAttributes")[0]
+        text = textwrap.indent(parameters, "    ").strip()
+        cls.__doc__ = (cls.__doc__ or "").replace("{parameters}", text) or None
 
     sampling: Sampling | None = None
     wrap_deviations: float = 4.0

@@ -49,7 +49,22 @@ class CentralGaussian(IntegerMechanism):
     Gaussian N_Z(0, σ²/γ²) to the sum, whose curve is the Gaussian's, α/(2z²). **Privacy holds
     only if the server is trusted**: it sees the exact sum. Nothing is rotated, and ``n_bits`` is
     a result here (``parameters_.n_bits``), not a request. Each ``decode`` draws new noise and is
-    one release. Parameters: :class:`~sparse_secagg.mechanisms.base.IntegerMechanism`.
+    one release.
+
+    Parameters
+    ----------
+    {parameters}
+
+    See Also
+    --------
+    DiscreteGaussian : Needs no trusted server.
+
+    Examples
+    --------
+    >>> from sparse_secagg import CentralGaussian
+    >>> mechanism = CentralGaussian(noise_multiplier=2.0)
+    >>> mechanism.calibrate(n_clients=10, dim=4).mechanism
+    'central'
     """
 
     name = "central"

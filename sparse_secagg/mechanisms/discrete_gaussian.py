@@ -20,8 +20,16 @@ class DiscreteGaussian(IntegerMechanism):
     """The distributed discrete Gaussian mechanism (Algorithm "detailed").
 
     Each client adds N_Z(0, σ²/γ²) to its rounded, checked vector. A sum of discrete Gaussians is
-    not one, and the accounting pays for the difference. Parameters and attributes:
-    :class:`~sparse_secagg.mechanisms.base.IntegerMechanism`.
+    not one, and the accounting pays for the difference.
+
+    Parameters
+    ----------
+    {parameters}
+
+    See Also
+    --------
+    Skellam : Other noise, the same contract.
+    CentralGaussian : For a server that is trusted.
 
     Examples
     --------

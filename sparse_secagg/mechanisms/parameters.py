@@ -15,7 +15,7 @@ __all__ = ["EncodeReport", "MechanismParameters"]
 class MechanismParameters:
     """Calibrated parameters of a mechanism. Lengths are in grid units of γ unless said.
 
-    Attributes
+    Parameters
     ----------
     mechanism : str
         Registered name.
@@ -126,7 +126,7 @@ class MechanismParameters:
 class EncodeReport:
     """What happened to the clients of one call of ``encode``. Data-dependent, so not private.
 
-    Attributes
+    Parameters
     ----------
     n_clients : int
         Vectors encoded.

@@ -21,7 +21,21 @@ class Skellam(IntegerMechanism):
 
     Each client adds X − Y with X, Y ~ Poisson(σ²/(2γ²)). The sum of Skellam variables is Skellam,
     so nothing is paid for adding up; the curve itself is a little above the Gaussian's. Draws are
-    exact. Parameters and attributes: :class:`~sparse_secagg.mechanisms.base.IntegerMechanism`.
+    exact.
+
+    Parameters
+    ----------
+    {parameters}
+
+    See Also
+    --------
+    DiscreteGaussian : The default.
+
+    Examples
+    --------
+    >>> from sparse_secagg import Skellam
+    >>> Skellam(epsilon=2.0, n_bits=18).calibrate(n_clients=100, dim=50).mechanism
+    'skellam'
     """
 
     name = "skellam"

@@ -57,7 +57,7 @@ GridCurve = Callable[[NDArray[np.float64], float, float, int, int, str], NDArray
 class NoisySum:
     """One sum with integer noise, as the accountant sees it.
 
-    Attributes
+    Parameters
     ----------
     grid_rdp : callable
         The family's curve on the grid.
@@ -110,7 +110,7 @@ class NoisySum:
 class RoundPrivacy:
     """What one round reveals, to whom.
 
-    Attributes
+    Parameters
     ----------
     sums : tuple of NoisySum
         All that is published about the clients' data.

@@ -47,7 +47,7 @@ _ROUNDING = 1e-9
 class Sampling:
     """How a cohort is drawn from a population.
 
-    Attributes
+    Parameters
     ----------
     cohort, population : int
         Clients in a round (on average, for "poisson"), and clients altogether.

@@ -93,7 +93,7 @@ class RoundResult(Costed):
 class Aggregate(Costed):
     """The result of one private round, before and after any decoding.
 
-    Attributes
+    Parameters
     ----------
     config : RoundConfig
         The round, as a server would broadcast it.
@@ -121,6 +121,13 @@ class Aggregate(Costed):
         With adaptive clipping: its state, and the clip of the next round.
     feedback : ThresholdFeedback, optional
         With error feedback: what the next round adds back.
+    witness : Witness, optional
+        With diagnostics: what is known of the clients' data. Not private, not saved.
+
+    See Also
+    --------
+    RoundSpec.run : Makes one.
+    SparseSecAgg : Keeps it as ``aggregate_``.
 
     Examples
     --------

@@ -46,6 +46,10 @@ class AdaptiveClip(BaseEstimator):
     rdp_ : ndarray
         Rényi curve of the last update at ``accounting.DEFAULT_ORDERS``.
 
+    See Also
+    --------
+    SparseSecAgg : Takes one as ``clip_norm``.
+
     Examples
     --------
     >>> import numpy as np

@@ -49,7 +49,7 @@ DIGEST_BYTES = 8
 class RoundConfig:
     """The public description of one round.
 
-    Attributes
+    Parameters
     ----------
     round_id : str
         Names the round; a client takes part in a round once.
@@ -72,6 +72,18 @@ class RoundConfig:
         privacy.
     version : int
         Of the format.
+
+    See Also
+    --------
+    RoundSpec.config : Makes one.
+    client_encode, server_decode : What parties do with it.
+
+    Examples
+    --------
+    >>> from sparse_secagg import RoundConfig, RoundSpec
+    >>> config = RoundSpec(epsilon=2.0, n_bits=18, encoder="identity").config(100, 50)
+    >>> RoundConfig.from_json(config.to_json()) == config
+    True
     """
 
     round_id: str

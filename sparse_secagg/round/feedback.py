@@ -30,6 +30,10 @@ class ThresholdFeedback(BaseEstimator):
     error_ : ndarray of shape (m,)
         What was dropped so far and not yet added back.
 
+    See Also
+    --------
+    SparseSecAgg : Takes one as ``feedback``.
+
     Examples
     --------
     >>> import numpy as np

@@ -87,10 +87,28 @@ def client_encode(
     rng : Randomness, optional
         Private randomness; the operating system's by default.
 
+    Returns
+    -------
+    bytes
+        The message: for secure aggregation, not for the open.
+
     Raises
     ------
     RefusedRoundError
         The configuration is not valid, or not acceptable to the policy. Nothing was spent.
+
+    See Also
+    --------
+    aggregate : Adds messages.
+    ClientSession : Encodes and masks, between parties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import RoundSpec, client_encode
+    >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(100, 50)
+    >>> len(client_encode(config, np.zeros(100))) >= 100 * 18 // 8
+    True
     """
     if policy is None:
         raise ValueError(
@@ -136,6 +154,20 @@ def aggregate(
     ------
     BelowThresholdError
         Fewer than ``config.min_survivors`` messages are valid. Nothing is returned.
+
+    See Also
+    --------
+    client_encode : Makes the messages.
+    server_decode : Decodes the sum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import RoundSpec, aggregate, client_encode
+    >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
+    >>> total, survivors = aggregate(config, [client_encode(config, np.zeros(5)) for _ in range(3)])
+    >>> survivors
+    [0, 1, 2]
     """
     if on_invalid not in ("raise", "exclude"):
         raise ValueError(f"on_invalid={on_invalid!r} must be 'raise' or 'exclude'.")
@@ -196,11 +228,30 @@ def server_decode(
     decoder : str or Solver
         Any solver; costs no privacy (with central noise, though, every call is a release).
 
+    Returns
+    -------
+    Estimate
+        The mean, its noise and the privacy that the survivors' noise gave.
+
     Raises
     ------
     BelowThresholdError
         Fewer than ``config.min_survivors`` survived. Where that is None any number is decoded,
         with a :class:`PrivacyWarning` if ε exceeds what the round claims.
+
+    See Also
+    --------
+    aggregate : The sum, in a trusted process.
+    ServerSession.total : The sum, between parties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import RoundSpec, aggregate, client_encode, server_decode
+    >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
+    >>> total, survivors = aggregate(config, [client_encode(config, np.zeros(5)) for _ in range(3)])
+    >>> server_decode(config, total, survivors).mean.shape
+    (5,)
     """
     if not isinstance(survivors, int | np.integer):
         if len(set(survivors)) < len(survivors):

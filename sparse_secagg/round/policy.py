@@ -33,7 +33,7 @@ _ANSWERING = threading.Lock()
 class ClientPolicy:
     """What a client insists on, whatever a server asks.
 
-    Attributes
+    Parameters
     ----------
     max_epsilon, max_delta : float
         Largest ε of a round, with its guaranteed survivors, and largest δ that the client agrees
@@ -55,6 +55,17 @@ class ClientPolicy:
         secure aggregation fails. Infinite by default, for it is large in every distributed round.
     seen_rounds : set of str
         Rounds taken part in; :meth:`check` adds to it. It lives as long as the policy.
+
+    See Also
+    --------
+    client_encode : Refuses what the policy does not allow.
+    AgentPolicy : The same between parties that do not trust each other.
+
+    Examples
+    --------
+    >>> from sparse_secagg import ClientPolicy
+    >>> ClientPolicy(max_epsilon=1.0, max_delta=1e-5).max_clients
+    10000
     """
 
     max_epsilon: float

@@ -63,6 +63,11 @@ class RoundSpec(RoundParameters):
     ----------
     {parameters}
 
+    See Also
+    --------
+    SparseSecAgg : The same parameters as an estimator.
+    announce_round : The same round between parties.
+
     Examples
     --------
     >>> import numpy as np

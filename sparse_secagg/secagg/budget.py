@@ -52,6 +52,11 @@ class Budget:
         What the client may spend over its life. Needed for a new file; an existing one has its own,
         and others are refused.
 
+    See Also
+    --------
+    ClientAgent : Charges it before a masked vector leaves.
+    sparse_secagg.privacy.Ledger : The server's account of all rounds.
+
     Examples
     --------
     >>> import tempfile, os

@@ -127,10 +127,28 @@ class ClientSession:
     RefusedRoundError
         The round is one that no client should take part in, or that the agent does not agree to.
 
+    See Also
+    --------
+    ServerSession : The other side.
+    announce_round : Makes the document.
+
     Notes
     -----
     :meth:`start` makes the first message, :meth:`receive` answers each of the server's. It returns
     None when the vector's turn has come (``wants_vector``): :meth:`mask` then makes the answer.
+
+    Examples
+    --------
+    >>> from sparse_secagg import ClientSession, Identity, Roster, RoundSpec, announce_round
+    >>> people = [Identity.new() for _ in range(3)]
+    >>> roster = Roster("three")
+    >>> for i, person in enumerate(people):
+    ...     roster = roster.add(str(i), person.public)
+    >>> spec = RoundSpec(epsilon=2.0, encoder="identity", n_bits=20)
+    >>> document = announce_round(spec, 10, roster)
+    >>> client = ClientSession(document, identity=people[0], roster=roster, simulation=True)
+    >>> len(client.start()) > 64  # signed keys
+    True
     """
 
     def __init__(

@@ -31,6 +31,10 @@ class IdealSecAgg(SecureAggregation):
     random_state : None, int, RandomState or Generator
         For dropouts given as a rate.
 
+    See Also
+    --------
+    MaskedSecAgg : The protocol itself.
+
     Examples
     --------
     >>> import numpy as np

@@ -36,6 +36,16 @@ class Identity:
     ----------
     secret : bytes
         32 random bytes. Use :meth:`new` or :meth:`load`.
+
+    See Also
+    --------
+    Roster : Whose public keys count.
+
+    Examples
+    --------
+    >>> from sparse_secagg import Identity
+    >>> len(Identity.new().public)
+    32
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -112,7 +122,7 @@ class Member:
 class Roster:
     """Everybody who may take part in the rounds of one group.
 
-    Attributes
+    Parameters
     ----------
     name : str
         Of the group. Clients remember the newest version they have seen under it.
@@ -122,6 +132,11 @@ class Roster:
         Grows with every change.
     revoked : frozenset of bytes
         Keys that were on an earlier version and are not to be trusted any more.
+
+    See Also
+    --------
+    Identity : Makes the key of a member.
+    announce_round : Announces a round to a roster.
 
     Examples
     --------

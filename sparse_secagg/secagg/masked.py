@@ -74,6 +74,11 @@ class MaskedSecAgg(SecureAggregation):
         Whether the server is believed, or the clients sign, and confirm the list of survivors to
         each other. In one process there is nobody to lie: the second is for its cost.
 
+    See Also
+    --------
+    IdealSecAgg : The same sum without cryptography.
+    ServerSession, ClientSession : The same protocol between parties.
+
     Notes
     -----
     An instance is a session: it refuses a round id, a public key or a seed it has seen before. A

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 class AggregationResult:
     """The sum, who is in it, and what it cost.
 
-    Attributes
+    Parameters
     ----------
     total : ndarray of uint64, shape (m,)
         Σ of the survivors' messages modulo M.

@@ -97,6 +97,21 @@ class ServerSession:
     complaints : list of (dealer, recipient)
         Shares that their recipient could not open, or revealed otherwise than the dealer announced
         them. One of the two is at fault; which, the server cannot know.
+
+    See Also
+    --------
+    ClientSession : The other side.
+    sparse_secagg.transport.serve_round : Carries the bytes over TLS.
+
+    Examples
+    --------
+    >>> from sparse_secagg import Identity, Roster, RoundSpec, ServerSession, announce_round
+    >>> roster = Roster("three")
+    >>> for name in ("ann", "bob", "cas"):
+    ...     roster = roster.add(name, Identity.new().public)
+    >>> document = announce_round(RoundSpec(encoder="identity", n_bits=20), 10, roster)
+    >>> ServerSession(document, roster=roster).stage
+    'advertise'
     """
 
     def __init__(

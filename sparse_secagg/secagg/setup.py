@@ -50,7 +50,7 @@ MAX_LENGTH = 1 << 40
 class RoundDocument:
     """The public description of one round, as the server announces it.
 
-    Attributes
+    Parameters
     ----------
     round_id : RoundId
         Session and number.
@@ -75,6 +75,20 @@ class RoundDocument:
         Digest of the roster; empty for simulations without identities.
     context : bytes
         What the vectors mean, UTF-8: the configuration of the round.
+
+    See Also
+    --------
+    announce_round : Makes one from a spec and a roster.
+
+    Examples
+    --------
+    >>> from sparse_secagg import Identity, Roster, RoundDocument, RoundSpec, announce_round
+    >>> roster = Roster("pair")
+    >>> for name in ("ann", "bob", "cas"):
+    ...     roster = roster.add(name, Identity.new().public)
+    >>> document = announce_round(RoundSpec(encoder="identity", n_bits=20), 10, roster)
+    >>> RoundDocument.from_json(document.to_json()).n_clients
+    3
     """
 
     round_id: RoundId
