@@ -6,6 +6,7 @@ Guides are Markdown, the reference is made of docstrings, and the gallery's exam
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import warnings
 from importlib.util import find_spec
@@ -40,12 +41,12 @@ exclude_patterns = ["gallery/*.ipynb", "gallery/*.py", "gallery/*.zip", "gallery
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 nitpicky = False
-suppress_warnings = ["config.cache"]
+suppress_warnings = ["config.cache", "design.card_legacy"]
+templates_path = ["templates"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
-numpydoc_class_members_toctree = False
-numpydoc_show_inherited_class_members = False
+numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "sparse_secagg"
@@ -83,13 +84,17 @@ warnings.filterwarnings("ignore", message=".*simulation_seed.*")
 def _write_reference() -> None:
     """Write one page for each public module: its names, each with a page of its own."""
     folder = HERE / "api"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     lines = ["# Reference", "", "```{toctree}", ":maxdepth: 1", ":hidden:", ""]
     listed = []
+    seen: set[int] = set()  # a name of several modules has its page in the first
     for module, title, text in public_names.MODULES:
         if not public_names.is_importable(module):
             continue
-        names = [name for name, _ in public_names.public_names(module)]
+        found = dict(public_names.public_names(module))
+        names = [name for name, value in found.items() if id(value) not in seen]
+        seen |= {id(value) for value in found.values()}
         page = [title, "=" * len(title), "", text, "", f".. currentmodule:: {module}", ""]
         page += [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
         page += [f"   {name}" for name in names]

@@ -195,7 +195,7 @@ class Solver(RegressorMixin, BaseEstimator):
         return X.reshape(*Y.shape[:-1], X.shape[1])
 
     def predict(self, A: Any) -> NDArray[np.float64]:
-        """Return A @ coef_."""
+        """Return ``A @ coef_``."""
         check_is_fitted(self)
         return np.asarray(self._check_operator(A, "no_validation", reset=False).matvec(self.coef_))
 

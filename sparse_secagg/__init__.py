@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from sparse_secagg.secagg.budget import Budget
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 check_siblings(__file__, "solvers", "experiments")
 

@@ -304,7 +304,7 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
         return np.asarray(self.aggregate_.discoveries(fdr, family_wise=family_wise))
 
     def score(self, X: Any, y: None = None) -> float:
-        """Return 1 − ‖mean_ − mean(X)‖²/‖mean(X)‖². Not private: for evaluation only."""
+        """Return ``1 − ‖mean_ − mean(X)‖²/‖mean(X)‖²``. Not private: for evaluation only."""
         check_is_fitted(self)
         X = self._check_rows(X, reset=False)
         truth = np.asarray(X.mean(axis=0)).ravel()

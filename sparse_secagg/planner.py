@@ -84,7 +84,7 @@ def plan(
         Accepted error over the best possible one, relative: 1 allows twice.
     target_error : float, optional
         Largest ``relative_error`` to accept, in place of ``error_slack``: a squared error over
-        ``clip_norm``², so that 1 is what answering zero gives.
+        the square of ``clip_norm``, so that 1 is what answering zero gives.
     {parameters}
 
     Returns

@@ -104,7 +104,7 @@ class Store:
     --------
     >>> from experiments import Store
     >>> with Store(":memory:") as store:
-    ...     len(list(store))
+    ...     len(store)
     0
     """
 

@@ -113,7 +113,7 @@ def nodes_and_counts(
 
 @dataclass(frozen=True)
 class Soft:
-    """Soft thresholding at ``threshold``·τ, x̂ = sign(p)·max(|p| − threshold·τ, 0).
+    """Soft thresholding: ``x̂ = sign(p)·max(|p| − threshold·τ, 0)``.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     Attributes
     ----------
-    operator_ : Operator of shape (n_components_, n_features_in_)
+    operator_ : Operator of shape (m, d)
         The map S: matvec, rmatvec, matmat, rmatmat, columns(J), column_norms().
     n_components_ : int
         The length m of a sketch.

@@ -174,8 +174,8 @@ def fixed_cohort_rdp(
 
         P = (1−q)·M(R + x_j) + q·M(R + x_i),   Q = (1−q)·M(R + x_j) + q·M(R + 0),
 
-    with all three centres in one ball. Expanding E_Q[(P/Q)^α] and using that |u|^l/v^{l−1} is
-    convex, it is at most 1 + Σ_{l≥2} C(α,l) q^l [(1−q)·G_l + q·H_l], where for even l, with
+    with all three centres in one ball. Expanding E_Q[(P/Q)^α] and using that ``|u|^l/v^{l−1}``
+    is convex, it is at most 1 + Σ_{l≥2} C(α,l) q^l [(1−q)·G_l + q·H_l], where for even l, with
     W = exp(√ρ·g − ρ/2) and g standard normal,
 
         H_l = E|W − 1|^l,   G_l = e^{l(l−1)ρ/2}·E|W·e^{(l−1)ρ} − 1|^l,

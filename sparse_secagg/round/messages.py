@@ -105,9 +105,10 @@ def client_encode(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparse_secagg import RoundSpec, client_encode
+    >>> from sparse_secagg import ClientPolicy, RoundSpec, client_encode
     >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(100, 50)
-    >>> len(client_encode(config, np.zeros(100))) >= 100 * 18 // 8
+    >>> policy = ClientPolicy(max_epsilon=4.0, max_delta=1e-5)
+    >>> len(client_encode(config, np.zeros(100), policy=policy)) >= 100 * 18 // 8
     True
     """
     if policy is None:
@@ -163,9 +164,11 @@ def aggregate(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparse_secagg import RoundSpec, aggregate, client_encode
+    >>> from sparse_secagg import ClientPolicy, RoundSpec, aggregate, client_encode
     >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
-    >>> total, survivors = aggregate(config, [client_encode(config, np.zeros(5)) for _ in range(3)])
+    >>> policies = [ClientPolicy(max_epsilon=4.0, max_delta=1e-5) for _ in range(3)]
+    >>> messages = [client_encode(config, np.zeros(5), policy=policy) for policy in policies]
+    >>> total, survivors = aggregate(config, messages)
     >>> survivors
     [0, 1, 2]
     """
@@ -247,9 +250,12 @@ def server_decode(
     Examples
     --------
     >>> import numpy as np
-    >>> from sparse_secagg import RoundSpec, aggregate, client_encode, server_decode
+    >>> from sparse_secagg import ClientPolicy, RoundSpec
+    >>> from sparse_secagg import aggregate, client_encode, server_decode
     >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
-    >>> total, survivors = aggregate(config, [client_encode(config, np.zeros(5)) for _ in range(3)])
+    >>> policies = [ClientPolicy(max_epsilon=4.0, max_delta=1e-5) for _ in range(3)]
+    >>> messages = [client_encode(config, np.zeros(5), policy=policy) for policy in policies]
+    >>> total, survivors = aggregate(config, messages)
     >>> server_decode(config, total, survivors).mean.shape
     (5,)
     """
