@@ -43,7 +43,7 @@ def test_demo_prints_json_and_writes_a_page_and_a_picture(tmp_path, small):
     assert result["not_private"] is True
     assert len(result["train"]["private"]) == 3
     assert 3.9 < result["train"]["epsilon"] <= 4
-    assert result["count"]["n"] == len(small.clients)
+    assert 0.9 * len(small.clients) < result["count"]["n"] <= len(small.clients)
     assert 0.99 < result["count"]["epsilon"] <= 1
     assert all(row["low"] <= row["count"] <= row["high"] for row in result["count"]["top"])
     errors = {(r["decoder"], r["sparsity"]): r["relative_error"] for r in result["decode"]}
