@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from experiments.models.architectures import multilayer_perceptron
+from experiments.models.architectures import Architecture, multilayer_perceptron
 from experiments.models.base import Examples, Model, batches
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]
@@ -75,9 +75,12 @@ class MLP(Model):
 
 
 class WordClassifier(MLP):
-    """Logistic regression on which words a text has, each text a vector of norm one.
+    """Logistic regression on which words a text has, without a bias.
 
-    A client moves the weights of its own words alone, so that updates are sparse.
+    Word k counts log(1 + k), the inverse document frequency of Zipf's law where words are numbered
+    from the most widespread on, and the row of a text has norm one. A client moves the weights of
+    its own words alone, so that updates are sparse; a bias would move with every client, and where
+    each has one class, it swings with the classes of the cohort.
 
     Parameters
     ----------
@@ -87,13 +90,16 @@ class WordClassifier(MLP):
     Examples
     --------
     >>> WordClassifier(20_000, 14).n_parameters
-    280014
+    280000
     """
 
     sparse = True
 
     def __init__(self, n_words: int, n_classes: int) -> None:
         super().__init__(n_words, n_classes)
+        shapes = {"words": (n_words, n_classes)}
+        self.architecture = Architecture(f"{n_words:,} words, {n_classes} classes", shapes)
+        self._none = np.zeros(n_classes, dtype=np.float32)
 
     def initial(self, seed: int) -> NDArray[np.float32]:
         """Return zeros, from which no word speaks for any class."""
@@ -111,18 +117,15 @@ class WordClassifier(MLP):
     ) -> sp.csr_array:
         """Return what one epoch adds to the weights, as a sparse row."""
         x, y = examples
-        ((W, b),) = self._layers(weights)
-        words = np.unique(x[x > 0])
-        rows = self._rows(x)[:, words - 1].toarray()
-        own, bias = W[words - 1], b.copy()
+        ((W, _),) = self._layers(weights)
+        words = np.unique(x[x > 0]) - 1
+        rows = self._rows(x)[:, words].toarray()
+        own = W[words]
         for batch in batches(len(y), batch_size, rng):
-            _descend([(own, bias)], rows[batch], y[batch], learning_rate)
-        classes = W.shape[1]
-        columns = (words[:, None] - 1) * classes + np.arange(classes)
-        end = W.size + np.arange(classes)
-        moved = np.concatenate([(own - W[words - 1]).ravel(), bias - b])
-        indices = np.concatenate([columns.ravel(), end])
-        return sp.csr_array((moved, indices, [0, len(moved)]), shape=(1, len(weights)))
+            _descend([(own, self._none.copy())], rows[batch], y[batch], learning_rate)
+        moved = (own - W[words]).ravel()
+        columns = words[:, None] * W.shape[1] + np.arange(W.shape[1])
+        return sp.csr_array((moved, columns.ravel(), [0, moved.size]), shape=(1, len(weights)))
 
     def descend(
         self,
@@ -135,16 +138,20 @@ class WordClassifier(MLP):
         super().descend(local, self._rows(x).toarray(), y, step, rng)
 
     def accuracy(self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> float:
-        ((W, b),) = self._layers(weights)
-        return float(np.mean((self._rows(x) @ W + b).argmax(axis=1) == y))
+        ((W, _),) = self._layers(weights)
+        return float(np.mean((self._rows(x) @ W).argmax(axis=1) == y))
+
+    def _layers(self, weights: NDArray[Any]) -> Layers:
+        return [(self.architecture.split(weights)["words"], self._none.copy())]
 
     def _rows(self, x: NDArray[Any]) -> sp.csr_array:
         """Return the texts as rows over all words."""
+        entries = np.log1p(x.astype(np.float32))  # the zeros at the end stay zeros
+        entries /= np.maximum(np.linalg.norm(entries, axis=1, keepdims=True), 1e-12)
         there = x > 0
-        counts = there.sum(axis=1)
-        entries = np.repeat(np.maximum(counts, 1) ** -0.5, counts).astype(np.float32)
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        return sp.csr_array((entries, x[there] - 1, starts), shape=(len(x), self.sizes[0]))
+        starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
+        shape = (len(x), self.sizes[0])
+        return sp.csr_array((entries[there], x[there] - 1, starts), shape=shape)
 
 
 def _forward(layers: Layers, x: NDArray[Any]) -> list[NDArray[Any]]:

@@ -241,13 +241,13 @@ _TASKS = {
         Task(
             "site",
             "on which of 14 Stack Exchange sites a text was written: logistic regression on 20,000 "
-            "words, 280,014 parameters",
+            "words, 280,000 parameters",
             Settings(
                 rounds=60,
                 clients=500,
-                client_rate=1.0,
+                client_rate=5.0,
                 server_rate=10.0,
-                clip_norm=0.5,
+                clip_norm=1.0,
                 n_rows=8,
                 n_bits=18,
             ),

@@ -87,7 +87,7 @@ def test_sparse_updates_train_the_same_whatever_the_jobs_and_are_recorded(sites,
     one = run_training(sites, record=tmp_path)
     np.testing.assert_array_equal(run_training(sites, jobs=2).weights, one.weights)
     assert one.accuracy[-1] > 0.6  # a third by chance
-    assert Recording.open(tmp_path)[3].shape == (12, 63)
+    assert Recording.open(tmp_path)[3].shape == (12, 60)
     private = run_training(replace(sites, noise_multiplier=1.0, compression=2))
     assert np.isfinite(private.weights).all()
 

@@ -111,24 +111,34 @@ def test_an_unknown_task_is_refused_with_the_nearest_name():
 def test_a_word_classifier_is_logistic_regression_on_rows_of_norm_one():
     """Against a dense model on the whole rows; only the words that occur move."""
     rng = np.random.default_rng(3)
-    model, dense = WordClassifier(30, 4), MLP(30, 4)
+    model = WordClassifier(30, 4)
     x = np.zeros((9, 6), dtype=np.int32)
     rows = np.zeros((9, 30), dtype=np.float32)
     for k in range(8):  # the last text has no known word
         words = rng.choice(20, rng.integers(1, 7), replace=False) + 1
         x[k, : len(words)] = words
-        rows[k, words - 1] = len(words) ** -0.5
+        rows[k, words - 1] = np.log(1 + words)
+        rows[k] /= np.linalg.norm(rows[k])
     y = rng.integers(0, 4, 9)
     weights = rng.standard_normal(model.n_parameters).astype(np.float32)
     options = {"learning_rate": 0.7, "batch_size": 4}
     update = model.local_update(weights, (x, y), rng=np.random.default_rng(1), **options)
-    slow = dense.local_update(weights, (rows, y), rng=np.random.default_rng(1), **options)
-    np.testing.assert_allclose(update.toarray()[0], slow, atol=1e-6)
-    assert update.nnz == 4 * len(np.unique(x[x > 0])) + 4 < len(weights)
-    assert model.accuracy(weights, x, y) == dense.accuracy(weights, rows, y)
+    W = weights.reshape(30, 4).astype(float)
+    order, right = np.random.default_rng(1).permutation(9), np.eye(4)[y]
+    for batch in (order[:4], order[4:8], order[8:]):
+        shares = np.exp(rows[batch] @ W)
+        shares /= shares.sum(axis=1, keepdims=True)
+        W -= 0.7 * rows[batch].T @ (shares - right[batch]) / len(batch)
+    np.testing.assert_allclose(update.toarray()[0], W.ravel() - weights, atol=1e-6)
+    assert update.nnz == 4 * len(np.unique(x[x > 0])) < len(weights)
+    expected = np.mean((rows @ weights.reshape(30, 4)).argmax(axis=1) == y)
+    assert model.accuracy(weights, x, y) == expected
     moved = weights.copy()
-    model.descend(moved, x, y, 0.7, rng)
-    np.testing.assert_allclose(weights - moved, 0.7 * dense.gradient(weights, rows, y), atol=1e-6)
+    model.descend(moved, x[order[:4]], y[order[:4]], 0.7, rng)
+    first = model.local_update(
+        weights, (x[order[:4]], y[order[:4]]), rng=rng, learning_rate=0.7, batch_size=4
+    )
+    np.testing.assert_allclose(moved - weights, first.toarray()[0], atol=1e-6)
 
 
 # -- PyTorch ------------------------------------------------------------------------------------
