@@ -45,6 +45,23 @@ def test_resume_goes_on_and_other_options_are_refused(tmp_path):
     assert "seed was 0 and is now 1" in " ".join(refused.output.replace("│", "").split())
 
 
+def test_layers_threshold_and_batches_reach_the_run(tmp_path):
+    options = {
+        "layer_compression": "dense1=10,rest=2",
+        "clip_shares": "dense1=0.6,rest=0.8",
+        "threshold": 0.5,
+        "batch_size": 4,
+        "n_rows": 4,
+    }
+    words = [w for name, v in options.items() for w in (f"--{name.replace('_', '-')}", str(v))]
+    short = ["train", "--rounds", "1", "--clients", "4", "--json", "--output"]
+    done = run(*short, str(tmp_path), *words, "--fresh-sketch")
+    assert done.exit_code == 0, done.output
+    config = json.loads(done.stdout)["config"]
+    assert {name: config[name] for name in options} == options
+    assert config["fixed_sketch"] is False
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

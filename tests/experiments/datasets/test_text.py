@@ -22,6 +22,7 @@ from experiments.datasets import (
     word_numbers,
 )
 from experiments.datasets.text import tokens
+from experiments.training import tasks
 
 TEXTS = {
     "ann": ["The cat sat. The dog ran!", "A cat?"],
@@ -234,3 +235,15 @@ def test_word_numbers_are_the_different_words_of_a_text_and_its_site():
             expected = list(dict.fromkeys(known))[:3]
             assert row.tolist() == expected + [0] * (3 - len(expected))
     assert len(data.test[1]) == len(texts[held_out])
+
+
+def test_the_papers_words_come_from_stack_exchange_where_that_is_what_there_is(tmp_path):
+    entries = [
+        {"site": "tea", "user": k, "text": "Green tea is good. Is black tea better?"}
+        for k in range(4)
+    ]
+    (tmp_path / "se_all.json").write_text(json.dumps(entries))
+    data = tasks.get("next-word-paper").load(tmp_path)
+    assert len(data.clients) == 4 - len(data.test[1]) // 2
+    with pytest.raises(DataError, match="stackoverflow"):
+        tasks.get("next-word-paper").load(tmp_path / "nothing")
