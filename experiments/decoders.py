@@ -30,6 +30,9 @@ from sparse_secagg.parts import import_part, is_import_path, path_of
 #: Names people know, for the solver that serves them best.
 ALIASES = {"lasso": "working_set"}
 
+#: Solvers that take public scores.
+_TAKE_PRIORS = ("amp", "auto")
+
 #: Solvers and denoisers of one's own that this process was handed, by import path.
 _KNOWN: dict[str, Any] = {}
 
@@ -219,11 +222,14 @@ def with_prior(decoders: Sequence[str], prior: str | None) -> tuple[str, ...]:
         raise ValueError(f"prior={prior!r} must be scores:FILE, of item,score or of scores alone.")
     found = []
     for text in decoders:
-        takes = split_decoder(text)[0] == "amp" and "scores=" not in text and "groups" not in text
+        takes = split_decoder(text)[0] in _TAKE_PRIORS
+        takes = takes and "scores=" not in text and "groups" not in text
         sign = "," if ":" in text else ":"
         found.append(f"{text}{sign}scores={path}" if takes else text)
     if found == list(decoders):
-        raise ValueError(f"prior={prior!r}: none of {', '.join(decoders)} takes a prior; amp does.")
+        raise ValueError(
+            f"prior={prior!r}: none of {', '.join(decoders)} takes a prior; amp and auto do."
+        )
     return tuple(found)
 
 
@@ -250,7 +256,7 @@ def _parameter(
             return "denoiser", denoisers.Sparse(positive=True)
         if key == "groups":
             return "prior", "groups"
-    if name == "amp" and key == "scores":
+    if name in _TAKE_PRIORS and key == "scores":
         return "prior", _scores(spec, value, domain)
     switch = not equals and key in ("debias", "positive")
     if key == "denoiser" and is_import_path(value):

@@ -9,12 +9,16 @@ import importlib
 import inspect
 import pkgutil
 from pathlib import Path
+from typing import Annotated, get_args
 
 import pytest
+import typer
+from typer.models import OptionInfo
 
 import experiments
 import solvers
 import sparse_secagg
+from experiments.cli.app import app
 from sparse_secagg.parameters import NoiseParameters, round_parameters
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,6 +148,67 @@ def test_a_second_declaration_would_be_found():
 
     assert declares(elsewhere) == {"epsilon", "n_bits"}
     assert not _read_from_table(elsewhere, "epsilon")
+
+
+#: What else parameters of a round might be called: nobody invents a second word.
+OTHER_WORDS = {"bits", "rows", "noise", "z", "clip", "solver", "n_clients", "num_clients", "d", "n"}
+
+
+def commands(application, name="sparse-secagg"):
+    """Yield (name, function) of the whole command line."""
+    for command in application.registered_commands:
+        yield f"{name} {command.name or command.callback.__name__}", command.callback
+    for group in application.registered_groups:
+        yield from commands(group.typer_instance, f"{name} {group.name}")
+
+
+def options(function):
+    """Yield (name, spellings, default, kind, typer's option) of the options of a command."""
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        kind, option = get_args(parameter.annotation)[:2]
+        if isinstance(option, OptionInfo):
+            spelt = option.param_decls or (option.default,)
+            spelt = [s for s in spelt if isinstance(s, str)] or [f"--{name.replace('_', '-')}"]
+            yield name, spelt, parameter.default, kind, option
+
+
+def wrong_with(function):
+    """Return what makes options of a command second declarations of parameters."""
+    wrong = []
+    for name, spelt, value, kind, option in options(function):
+        if name in OTHER_WORDS or {s.strip("-").replace("-", "_") for s in spelt} & OTHER_WORDS:
+            wrong.append(f"{name}: another word for a parameter of a round")
+        if name in PARAMETERS and f"--{name.replace('_', '-')}" not in spelt:
+            wrong.append(f"{name}: spelt {spelt}")
+        if name in PARAMETERS and value not in (None, PARAMETERS[name].default):
+            wrong.append(f"{name}: a default of its own, {value!r}")
+        if int in (kind, *get_args(kind)) and option.parser is None:
+            wrong.append(f"{name}: takes 1000 but not 1e3; options.whole parses both")
+    return wrong
+
+
+def test_commands_take_the_parameters_of_a_round_from_the_table():
+    found = dict(commands(app))
+    assert {c.split()[1] for c in found} >= {
+        "plan", "epsilon", "train", "sweep", "compare", "count", "demo", "serve", "join", "identity"
+    }  # fmt: skip
+    named = [n for f in found.values() for n, *_ in options(f) if n in PARAMETERS]
+    assert len(named) > 50
+    wrong = {name: w for name, function in found.items() if (w := wrong_with(function))}
+    assert not wrong, wrong
+
+
+def test_options_of_its_own_would_be_found():
+    def command(
+        bits: Annotated[int, typer.Option(parser=float)] = 16,
+        epsilon: Annotated[float | None, typer.Option("--epsilons")] = None,
+        n_rows: Annotated[int, typer.Option(parser=float)] = 8,
+        draws: Annotated[int | None, typer.Option()] = None,
+        seed: Annotated[int, typer.Option(parser=float)] = 0,
+    ) -> None:
+        pass
+
+    assert [w.split(":")[0] for w in wrong_with(command)] == ["bits", "epsilon", "n_rows", "draws"]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

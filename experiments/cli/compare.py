@@ -17,7 +17,7 @@ from experiments.cli import options as opt
 def compare(
     recording: Annotated[Path, typer.Argument(help="Folder of a recording, or .npy or .npz.")],
     given: opt.Given,
-    rounds: Annotated[
+    recorded_round: Annotated[
         list[str] | None, typer.Option("--round", metavar="N,…", help="Rounds by number; else all.")
     ] = None,
     draws: Annotated[
@@ -51,7 +51,7 @@ def compare(
             n: tuple(dict.fromkeys(v)) for n, v in {**several, "compression": rates}.items()
         },
         recording=recording,
-        rounds=tuple(map(opt.whole, opt.words(rounds))),
+        rounds=tuple(map(opt.whole, opt.words(recorded_round))),
         encoders=given.pop("encoder", "").split(),
         mechanisms=given.pop("mechanism", "").split(),
         decoders=opt.words(given.pop("decoder", None)),

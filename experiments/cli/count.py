@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, Given, takes
+from experiments.cli.options import AsJson, Given, option, takes, whole
 
 if TYPE_CHECKING:
     from sparse_secagg import PrivateCounts
+
+
+def _whole(text: str) -> Any:
+    return Annotated[int | None, typer.Option(parser=whole, metavar="N", help=text)]
 
 
 @takes(
@@ -23,21 +27,15 @@ if TYPE_CHECKING:
         typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),
     ],
     weight=Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")],
-    max_items=Annotated[int | None, typer.Option(help="Items per user; else chosen privately.")],
-    n_users=Annotated[
-        int | None, typer.Option(help="Public number of users; else those of the table.")
-    ],
-    max_bytes=Annotated[int | None, typer.Option(help="Longest message of a user.")],
+    max_items=_whole("Items per user; else chosen privately."),
+    n_users=_whole("Public number of users; else those of the table."),
+    max_bytes=_whole("Longest message of a user."),
     max_weight=Annotated[
         float | None, typer.Option(help="Largest magnitude of a user's sum for one item.")
     ],
-    prior=Annotated[
-        str | None, typer.Option(help="scores:FILE, a CSV file of items and public scores.")
-    ],
+    prior=option("prior", text="scores:FILE, a CSV file of items and public scores."),
     ledger=Annotated[Path | None, typer.Option(help="File that keeps what was spent.")],
-    simulation_seed=Annotated[
-        int | None, typer.Option(help="Repeatable, and not private: for experiments.")
-    ],
+    simulation_seed=_whole("Repeatable, and not private: for experiments."),
 )
 def count(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per user and item.")],
@@ -45,7 +43,7 @@ def count(
     item: Annotated[str, typer.Option(help="Column of the items.")],
     given: Given,
     top: Annotated[
-        int, typer.Option(help="How many of the largest counts to report.", min=1)
+        int, typer.Option(parser=whole, metavar="N", help="How many of the largest to report.")
     ] = 100,
     candidates: Annotated[
         Path | None, typer.Option(help="File of items that may name the cells of a hash.")
@@ -60,6 +58,8 @@ def count(
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
+    if top < 1:
+        raise typer.BadParameter(f"--top {top} must be at least 1.")
     weight = given.pop("weight", None)
     try:
         if "prior" in given:

@@ -80,7 +80,7 @@ MEANINGS = {
     "rounds": "Rounds, which share epsilon.",
     "decoder": "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, "
     "amp:low_rank,debias.",
-    "prior": "scores:FILE, public scores for amp: item,score or a score.",
+    "prior": "scores:FILE, public scores for amp and auto: item,score or a score.",
     "clip_norm": "ℓ₂ clip of a client's vector.",
     "dim": "Length d of a vector.",
     "clients": "Clients n of a round.",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson
+from experiments.cli.options import AsJson, whole
 
 RosterFile = Annotated[
     Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
@@ -26,7 +26,9 @@ def serve(
     ] = Path("server.pem"),
     key: Annotated[Path, typer.Option(help="Key of the certificate.")] = Path("server.key"),
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at; 0 takes a free one.")] = 8443,
+    port: Annotated[
+        int, typer.Option(parser=whole, metavar="N", help="Port to listen at; 0 takes a free one.")
+    ] = 8443,
     seconds: Seconds = 60.0,
     corrupt: Annotated[float, typer.Option(help="Fraction of clients that may collude.")] = 0.05,
     dropout: Annotated[float, typer.Option(help="Fraction that may drop out.")] = 0.05,

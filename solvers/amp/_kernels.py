@@ -26,6 +26,18 @@ def nodes() -> np.ndarray:
     return np.concatenate([np.arange(UNIFORM + 1) / PER_UNIT, UNITS * 2.0**octaves])
 
 
+def coarsened(counts, grid, step):
+    """Return counts (…, N_NODES) at every ``step``-th node: the others go to their neighbours."""
+    coarse = grid[::step]
+    share = (grid[:-1].reshape(-1, step) - coarse[:-1, None]) / np.diff(coarse)[:, None]
+    inner = counts[..., :-1].reshape(*counts.shape[:-1], *share.shape)
+    found = np.zeros((*counts.shape[:-1], len(coarse)))
+    found[..., :-1] = np.einsum("...ij,ij->...i", inner, 1.0 - share)
+    found[..., 1:] += np.einsum("...ij,ij->...i", inner, share)
+    found[..., -1] += counts[..., -1]
+    return found
+
+
 @numba.njit(cache=True, nogil=True, inline="always")
 def locate(u, grid):
     """Return (i, w): u = (1 − w)·grid[i] + w·grid[i + 1]; w > 1 beyond the last node."""
@@ -217,7 +229,8 @@ def _quadratic_minimum(hessian, linear, start):
             change = max(v[a] - slope[a] / hessian[a, a], 0.0) - v[a]
             if change != 0.0:
                 v[a] += change
-                slope += change * hessian[a]
+                for b in range(len(v)):
+                    slope[b] += change * hessian[a, b]
                 largest = max(largest, abs(change))
         if largest < 1e-8:
             break

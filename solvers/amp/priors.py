@@ -39,8 +39,10 @@ _FIRST_GROUP = 16
 #: entries of the same law gains about 1.
 _GAIN_OF_A_SPLIT = 4.0
 
-#: Precision of a log-likelihood that decides on a split.
+#: Precision of a log-likelihood that decides on a split, and the nodes that it is made of: every
+#: fourth.
 _ROUGHLY = 0.1
+_COARSER = 4
 
 #: An earlier estimate counts as significant beyond this many standard errors.
 _SIGNIFICANT = 4.0
@@ -136,20 +138,22 @@ def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int16]:
     starts.pop()
     if not starts:
         return np.zeros(d, dtype=np.int16)
-    # the score at each start, without sorting them all
-    ranked = np.partition(scores, [d - 1 - start for start in starts])
+    ranked = np.sort(scores)
     least = []  # lowest score of each group but the last, from the best group on
     for start in starts:
         value = ranked[d - 1 - start]
-        better, first = np.count_nonzero(scores > value), np.count_nonzero(scores >= value)
+        better = d - int(np.searchsorted(ranked, value, side="right"))
+        first = d - int(np.searchsorted(ranked, value))
         # equal scores stay together, on the nearer side of the border
         if start - better <= first - start:
             if better:
-                least.append(np.min(scores, initial=np.inf, where=scores > value))
+                least.append(ranked[d - better])
         elif first < d:
             least.append(value)
-    borders = np.unique(least)
-    return (len(borders) - np.searchsorted(borders, scores, side="right")).astype(np.int16)
+    group = np.zeros(d, dtype=np.int16)
+    for border in np.unique(least):
+        group += scores < border
+    return group
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +172,12 @@ class _Grouped:
         counts = np.zeros((n_groups, 2, len(grid)))
         kernels.bin_groups(p, tau, grid, self.group, counts)
         scales = scales_of(grid, counts, self.positive)
-        parts = _merged(counts, scales)
+        parts = _merged(kernels.coarsened(counts, grid, _COARSER), scales.every(_COARSER))
         tables = np.empty((n_groups, 2, len(grid)))
         evidence = -_GAIN_OF_A_SPLIT * (len(parts) - 1)
         for part in parts:
-            learnt = scales.learn(part.counts)
+            number = counts[part.start : part.stop].sum(axis=0)
+            learnt = scales.learn(number, part.weights)
             tables[part.start : part.stop] = scales.two_sides(learnt.means)
             evidence += learnt.evidence
         slopes = np.diff(tables, axis=2) / np.diff(grid)

@@ -219,9 +219,22 @@ class Scales:
         """Return the mixture of some of the scales; zero stays."""
         return Scales(self.positive, self.log_densities[:, kept], self.means[:, kept])
 
-    def learn(self, counts: NDArray[np.float64]) -> Learnt:
-        """Learn the weights that make the counts most likely."""
-        weights, evidence = self.fit(counts)
+    def every(self, step: int) -> Scales:
+        """Return the mixture at every ``step``-th node of each sign."""
+        sides = 2 if self.positive else 1
+        rows = [
+            table.reshape(sides, -1, table.shape[1])[:, ::step].reshape(-1, table.shape[1])
+            for table in (self.log_densities, self.means)
+        ]
+        return Scales(self.positive, *rows)
+
+    def learn(
+        self, counts: NDArray[np.float64], start: NDArray[np.float64] | None = None
+    ) -> Learnt:
+        """Learn the weights that make the counts most likely, faster from a good start."""
+        near = None if start is None else _opened(start)
+        maximise = partial(_maximise, tolerance=_WEIGHT_TOLERANCE, start=near)
+        weights, evidence = self._fit(counts, maximise)
         mixed = weights > 0
         log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
         log_posterior -= log_posterior.max(axis=1, keepdims=True)
@@ -241,8 +254,7 @@ class Scales:
         """Do as :meth:`fit` from weights of similar counts: fast where the tolerance is rough."""
         from solvers.amp import _kernels as kernels
 
-        # no scale is ruled out
-        near = (1.0 - _OPEN_MINDED) * start + _OPEN_MINDED / len(start)
+        near = _opened(start)
         return self._fit(
             counts,
             lambda share, densities: kernels.maximise_weights(
@@ -341,22 +353,35 @@ def _learn_weights(
     return _maximise(number / number.sum(), densities, tolerance)
 
 
+def _opened(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return weights to start from: no scale is ruled out."""
+    return (1.0 - _OPEN_MINDED) * weights + _OPEN_MINDED / len(weights)
+
+
 def _maximise(
-    share: NDArray[np.float64], densities: NDArray[np.float64], tolerance: float
+    share: NDArray[np.float64],
+    densities: NDArray[np.float64],
+    tolerance: float,
+    start: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    transposed = np.ascontiguousarray(densities.T)
-    k = densities.shape[1]
-    w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
-    w[0] = _START_AT_ZERO
-    for _ in range(_SWEEPS):
-        w *= transposed @ (share / (densities @ w))
+    if start is None:
+        transposed = np.ascontiguousarray(densities.T)
+        k = densities.shape[1]
+        w = np.full(k, (1.0 - _START_AT_ZERO) / (k - 1))
+        w[0] = _START_AT_ZERO
+        for _ in range(_SWEEPS):
+            w *= transposed @ (share / (densities @ w))
+    else:
+        w = start
     for _ in range(_NEWTON_STEPS):
         mixture = densities @ w
         ratio = densities / mixture[:, None]
         pull = share @ ratio
         if pull.max() <= 1.0 + tolerance:
             break
-        w = _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
+        last, w = w, _line_search(w, _newton_target(w, ratio, share, pull), densities, share)
+        if w is last:  # rounding outweighs what is left to gain
+            break
     return np.asarray(w / w.sum())
 
 

@@ -94,6 +94,7 @@ def test_priors_by_name(tmp_path):
     assert list(parse_decoder(f"amp:positive,scores={path}").prior.scores) == [3, 1, 2]
     with pytest.raises(ValueError, match="cannot be read"):
         parse_decoder("amp:scores=nowhere.txt")
+    assert list(parse_decoder(f"auto:scores={path}").prior.scores) == [3, 1, 2]
 
 
 def test_scores_by_item_are_put_on_the_columns_of_a_domain(tmp_path):
@@ -111,10 +112,11 @@ def test_scores_by_item_are_put_on_the_columns_of_a_domain(tmp_path):
 
 
 def test_a_prior_goes_to_the_decoders_that_take_one():
-    found = with_prior(["linear", "amp", "amp:debias", "amp:groups", "lasso"], "scores:f.csv")
-    assert found == ("linear", "amp:scores=f.csv", "amp:debias,scores=f.csv", "amp:groups", "lasso")
+    found = with_prior(["linear", "amp", "amp:debias", "amp:groups", "auto"], "scores:f.csv")
+    told = ("amp:scores=f.csv", "amp:debias,scores=f.csv", "amp:groups", "auto:scores=f.csv")
+    assert found == ("linear", *told)
     assert with_prior(["linear"], None) == ("linear",)
-    with pytest.raises(ValueError, match="none of linear, lasso takes a prior; amp does"):
+    with pytest.raises(ValueError, match="none of linear, lasso takes a prior; amp and auto do"):
         with_prior(["linear", "lasso"], "scores:f.csv")
     for wrong in ("f.csv", "scores:", "groups:f.csv"):
         with pytest.raises(ValueError, match="must be scores:FILE"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from solvers.amp import _kernels as kernels
 from solvers.amp import denoisers, low_rank, scalar
 from solvers.amp.priors import Scores
 from solvers.amp.scalar import nodes_and_counts, scales_of
@@ -300,6 +301,30 @@ def test_a_rough_fit_of_the_weights_agrees_with_the_exact_one():
         assert abs(rough.sum() - 1) < 1e-9
         assert (rough >= 0).all()
         assert evidence - 0.5 <= nearly <= evidence + 1e-3
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_fewer_nodes_hold_the_same_entries_and_start_the_exact_fit(positive):
+    rng = np.random.default_rng(5)
+    x = np.where(rng.random(20_000) < 0.1, np.abs(rng.standard_cauchy(20_000)), 0.0)
+    grid, counts = nodes_and_counts(x + rng.standard_normal(20_000), 1.0)
+    fewer = kernels.coarsened(counts, grid, 4)
+    np.testing.assert_allclose(fewer.sum(axis=1), counts.sum(axis=1))
+    np.testing.assert_allclose(fewer @ grid[::4], counts @ grid)
+    scales = scales_of(grid, counts, positive)
+    weights, evidence = scales.every(4).fit(fewer)
+    np.testing.assert_array_equal(scales.every(4).means[:3], scales.means[:12:4])
+    assert abs(evidence - scales.fit(counts)[1]) < 1e-2 * evidence
+    cold, warm = scales.learn(counts), scales.learn(counts, weights)
+    assert abs(cold.evidence - warm.evidence) < 1e-4
+    np.testing.assert_allclose(cold.means[:1000], warm.means[:1000], atol=1e-2)
+
+
+def test_groups_of_scores_double_in_size():
+    scores = np.random.default_rng(6).permutation(1000.0 * np.arange(1000))
+    group = Scores(scores).refine(Sparse()).group
+    assert list(np.bincount(group)) == [16, 32, 64, 128, 256, 504]
+    assert (np.diff(group[np.argsort(-scores)]) >= 0).all()
 
 
 def test_groups_of_scores_do_not_part_equal_scores():
