@@ -28,7 +28,8 @@ class _Page(HTMLParser):
 
 def broken_links(site: Path) -> list[str]:
     """Return a line for each link that leads nowhere; links to other hosts are not followed."""
-    pages = {path.resolve(): _Page(path) for path in site.rglob("*.html")}
+    files = [path.resolve() for path in site.rglob("*.html") if "_static" not in path.parts]
+    pages = {path: _Page(path) for path in files}
     found = []
     for path, page in pages.items():
         for link in page.links:

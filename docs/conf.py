@@ -11,6 +11,7 @@ import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
@@ -106,3 +107,13 @@ def _write_reference() -> None:
 
 
 _write_reference()
+
+
+def _is_routing(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool:
+    """Leave out the methods that scikit-learn gives every estimator for metadata routing."""
+    return skip or name.endswith(("_request", "_metadata_routing"))
+
+
+def setup(app: Any) -> None:
+    """Register what is left out."""
+    app.connect("autodoc-skip-member", _is_routing)
