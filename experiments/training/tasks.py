@@ -108,14 +108,15 @@ def _next_word(words: int, **options: Any) -> Callable[[Data], datasets.ClientDa
 
 def _stack_overflow(data: Data) -> datasets.ClientData:
     """Return Stack Overflow, or Stack Exchange where the folder has that instead."""
+    sizes = {"vocabulary_size": 10_000, "max_sentences": 256}
     try:
-        texts = datasets.stackoverflow(data)
-    except datasets.MissingDataError:
+        return datasets.next_word(datasets.stackoverflow(data), **sizes)
+    except datasets.MissingDataError as missing:
         try:
             texts = datasets.stack_exchange(data)
         except datasets.MissingDataError:
-            texts = datasets.stackoverflow(data)  # it is what should be got
-    return datasets.next_word(texts, vocabulary_size=10_000, max_sentences=256)
+            raise missing from None  # it is what should be got
+    return datasets.next_word(texts, **sizes, max_test_sentences=2_000)
 
 
 def _sites(data: Data) -> datasets.ClientData:
