@@ -108,7 +108,7 @@ def _next_word(words: int, **options: Any) -> Callable[[Data], datasets.ClientDa
 
 def _stack_overflow(data: Data) -> datasets.ClientData:
     """Return Stack Overflow, or Stack Exchange where the folder has that instead."""
-    sizes = {"vocabulary_size": 10_000, "max_sentences": 256}
+    sizes: dict[str, Any] = {"vocabulary_size": 10_000, "max_sentences": 256}
     try:
         return datasets.next_word(datasets.stackoverflow(data), **sizes)
     except datasets.MissingDataError as missing:
