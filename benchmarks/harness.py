@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -13,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+
+from solvers.parallel import n_threads
 
 #: Idle threads of a BLAS library spin for about this long after its last call, on a core that
 #: the next library timed could use.
@@ -28,11 +32,11 @@ def seconds(function: Callable[[], Any], repeats: int = 5) -> float:
     return min(_once(function) for _ in range(repeats))
 
 
-def seconds_interleaved(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict:
+def seconds_interleaved(functions: dict[Any, Callable[[], Any]], repeats: int = 5) -> dict:
     """Least wall time of each function, called in turn so that all see the same machine."""
     for function in functions.values():
         function()
-    times: dict[str, list[float]] = {name: [] for name in functions}
+    times: dict[Any, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
             times[name].append(_once(function))
@@ -70,15 +74,31 @@ class Report:
         self.rows.append(list(cells))
 
     def show(self, console: Console) -> None:
-        """Print the table and its notes."""
-        table = Table(title=self.title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fits 80 columns
-        for k, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if k == 0 else "right", no_wrap=True)
-        for row in self.rows:
-            table.add_row(
-                *[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
-            )
-        console.print(table)
+        """Print the table, in as many parts as the width takes, and its notes.
+
+        Headings break between words and numbers never break; columns that do not fit beside the
+        first follow below it, so nothing is cut.
+        """
+        cells = [
+            [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+            for row in self.rows
+        ]
+        widths = [
+            max(map(cell_len, [*column.split(), "", *(row[k] for row in cells)]))
+            for k, column in enumerate(self.columns)
+        ]
+        for n, part in enumerate(_parts(widths, console.width)):
+            table = Table(title=None if n else self.title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+            for k in part:
+                table.add_column(
+                    self.columns[k],
+                    justify="right" if k else "left",
+                    min_width=widths[k],
+                    overflow="fold",
+                )
+            for row in cells:
+                table.add_row(*[row[k] for k in part])
+            console.print(table)
         for note in self.notes:
             console.print(f"  {note}")
 
@@ -91,13 +111,60 @@ class Report:
         }
 
 
-def write_json(path: Path, reports: list[Report]) -> None:
-    """Write reports and the versions they were measured with."""
-    packages = ["numpy", "scipy", "scikit-learn", "numba"]
-    document = {
+def _parts(widths: list[int], width: int) -> list[list[int]]:
+    """Divide columns of these widths into tables that fit, each beginning with the first column."""
+    parts, used = [[0]], widths[0] + 3
+    for k in range(1, len(widths)):
+        if used + widths[k] + 2 > width and len(parts[-1]) > 1:
+            parts.append([0])
+            used = widths[0] + 3
+        parts[-1].append(k)
+        used += widths[k] + 2
+    return parts
+
+
+def machine() -> dict[str, Any]:
+    """Return what the numbers depend on: processor, cores, versions, revision."""
+    packages = (
+        "numpy", "scipy", "scikit-learn", "numba", "cryptography",
+        "opendp", "celer", "skglm", "pylops", "adelie", "glmnetpp",
+    )  # fmt: skip
+    return {
+        "processor": _processor(),
+        "cores": n_threads(),
+        "system": platform.platform(),
         "python": platform.python_version(),
-        "machine": platform.machine(),
-        "versions": {name: metadata.version(name) for name in packages},
-        "reports": [report.as_dict() for report in reports],
+        "versions": {name: version for name in packages if (version := _version(name))},
+        "commit": _commit(),
     }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """Return the revision of this checkout, with a plus if files differ from it."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def write_json(path: Path, reports: list[Report]) -> None:
+    """Write reports and what they were measured on."""
+    document = {**machine(), "reports": [report.as_dict() for report in reports]}
     path.write_text(json.dumps(document, indent=2) + "\n")

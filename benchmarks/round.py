@@ -1,60 +1,158 @@
-"""One whole round at d = 10⁶: time and memory of ``fit``, against the same steps in plain NumPy."""
+"""One whole round: time and memory of ``fit``, beside the same steps in plain NumPy.
+
+Dense rows with both encoders, in single and double precision, and sparse rows. ``FORMER=`` a
+checkout of another revision is timed in the same run, in a process of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import opendp.prelude as dp
+import scipy.sparse as sp
 
 from benchmarks.encode import NumpyPeer
 from benchmarks.encoders import NumpyCountSketch
-from benchmarks.harness import Report, peak_bytes
+from benchmarks.harness import Report, peak_bytes, seconds_interleaved
 from sparse_secagg import DiscreteGaussian, PrivacyWarning, SparseSecAgg
+
+#: Fits the rows of a file as it is told and prints the seconds; runs on earlier revisions too.
+FORMER = """
+import json, sys, time, warnings
+import numpy as np, scipy.sparse as sp
+from sparse_secagg import SparseSecAgg
+warnings.simplefilter("ignore")
+path, options = sys.argv[1], json.loads(sys.argv[2])
+X = sp.load_npz(path) if path.endswith("npz") else np.load(path)
+estimator = SparseSecAgg(**options)
+estimator.fit(X[:30])
+times = []
+for _ in range(2):
+    start = time.perf_counter()
+    estimator.fit(X)
+    times.append(time.perf_counter() - start)
+print(min(times))
+"""
+OPTIONS = {"epsilon": 4.0, "n_bits": 16, "decoder": "linear", "random_state": 0}
 
 
 def run(quick: bool) -> list[Report]:
     dp.enable_features("contrib")
-    d, n = (10**4, 10) if quick else (10**6, 100)
-    return [whole_round(d, n, peer_clients=2 if quick else 4)]
+    warnings.simplefilter("ignore", PrivacyWarning)
+    if quick:
+        return [dense_rows(10**4, 10, peer_clients=2), sparse_rows(500, 2000, 10)]
+    return [dense_rows(10**6, 100, peer_clients=4), sparse_rows(50_000, 200_000, 50)]
 
 
-def whole_round(d: int, n: int, peer_clients: int) -> Report:
+def dense_rows(d: int, n: int, peer_clients: int) -> Report:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, d), dtype=np.float32)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    estimator = SparseSecAgg(epsilon=4.0, n_bits=16, decoder="linear", random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
-        estimator.fit(X[:2])  # kernels compile here, outside the clock
-    start = time.perf_counter()
-    estimator.fit(X)
-    ours = time.perf_counter() - start
-    stages = ", ".join(f"{k} {v:.2f}" for k, v in estimator.result_.seconds.items())
     report = Report(
         f"one round, d = {d:,}, n = {n}, r = 10, b = 16, ideal secure aggregation",
-        ["pipeline", "ms a client", "times slower", "‖μ̂−μ‖²/‖μ‖²"],
+        ["pipeline", "s", "× NumPy", "× former", "MB", "error"],
     )
     truth = X.mean(axis=0, dtype=np.float64)
-    expected = _relative_error(estimator.mean_, truth)
-    report.add("ours, CSPRNG and exact noise", 1e3 * ours / n, 1.0, expected)
-    for noise in ("float", "opendp"):
-        seconds, mean = _plain_round(X[:peer_clients], estimator, noise)
+    rows: dict[str, Any] = {"single": X, "double": X.astype(np.float64)}
+    sketch = _estimator("count_sketch").fit(X)
+    peers = {}
+    for noise in ("float", "OpenDP"):
+        spent, mean = _plain_round(X[:peer_clients], sketch, noise)
         error = _relative_error(mean, X[:peer_clients].mean(axis=0, dtype=np.float64))
+        peers[noise] = spent * n / peer_clients, error
+    former = _former(X, {})
+    fits = {
+        (encoder, precision): _estimator(encoder)
+        for encoder in ("count_sketch", "auto")
+        for precision in rows
+    }
+    times = seconds_interleaved(
+        {key: lambda key=key: fits[key].fit(rows[key[1]]) for key in fits}, repeats=4
+    )
+    for key, estimator in fits.items():
+        peak = peak_bytes(lambda key=key: fits[key].fit(rows[key[1]]))
         report.add(
-            f"plain NumPy, {noise} noise ({peer_clients} clients timed)",
-            1e3 * seconds / peer_clients,
-            seconds / peer_clients / (ours / n),
-            error,
+            f"ours, {key[0]}, {key[1]}",
+            times[key],
+            peers["float"][0] / times[key],
+            "" if former is None else former / times[key],
+            round(peak / 1e6),
+            _relative_error(estimator.mean_, truth),
         )
-    peak = peak_bytes(lambda: estimator.fit(X[: min(n, 64)]))
+        stages = ", ".join(f"{k} {v:.2f}" for k, v in estimator.result_.seconds.items())
+        report.notes.append(f"{key[0]}, {key[1]}, last fit: {stages}")
+    for noise, (spent, error) in peers.items():
+        report.add(f"NumPy, {noise} noise", spent, peers["float"][0] / spent, "", "", error)
+    if former is not None:
+        report.add("former revision, single", former, peers["float"][0] / former, 1.0, "", "")
     report.notes += [
-        f"ours, whole fit: {ours:.2f} s; by stage: {stages}",
-        f"peak memory of fit beyond its input: {peak / 1e6:.0f} MB",
-        "errors of the peers are those of their few clients; the noise per client is the same",
+        f"NumPy: scaled from {peer_clients} clients, whose errors they are; the noise of a client",
+        "is the same. MB: peak memory of fit beyond its input.",
     ]
     return report
+
+
+def sparse_rows(n: int, d: int, compression: float, n_items: int = 20) -> Report:
+    """Clients with a few items each: a row costs what its nonzeros cost."""
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, d, (n, n_items))
+    X = sp.csr_array(
+        (np.full(n * n_items, n_items**-0.5), (np.repeat(np.arange(n), n_items), columns.ravel())),
+        shape=(n, d),
+    )
+    X.sum_duplicates()
+    estimator = _estimator("auto", compression=compression).fit(X[:30])
+    times = seconds_interleaved({"ours": lambda: estimator.fit(X)}, repeats=2)
+    former = _former(X, {"compression": compression})
+    report = Report(
+        f"sparse rows, n = {n:,}, {n_items} items each, d = {d:,}, "
+        f"m = {estimator.operator_.shape[0]:,}",
+        ["pipeline", "s", "× former", "MB"],
+    )
+    peak = round(peak_bytes(lambda: estimator.fit(X)) / 1e6)
+    report.add("ours", times["ours"], "" if former is None else former / times["ours"], peak)
+    if former is not None:
+        report.add("former revision", former, 1.0, "")
+    stages = ", ".join(f"{k} {v:.2f}" for k, v in estimator.result_.seconds.items())
+    report.notes.append(f"last fit: {stages}")
+    return report
+
+
+def _estimator(encoder: str, **options: Any) -> SparseSecAgg:
+    return SparseSecAgg(encoder=encoder, **OPTIONS, **options)
+
+
+def _former(X: Any, options: dict[str, Any]) -> float | None:
+    """Return the seconds of the revision that ``FORMER`` names, which knows the count sketch."""
+    if "FORMER" not in os.environ:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        if sp.issparse(X):
+            path = Path(folder) / "rows.npz"
+            sp.save_npz(path, X, compressed=False)
+        else:
+            path = Path(folder) / "rows.npy"
+            np.save(path, X)
+        former = Path(os.environ["FORMER"]).resolve()
+        document = json.dumps({"encoder": "count_sketch", **OPTIONS, **options})
+        done = subprocess.run(
+            [sys.executable, "-c", FORMER, str(path), document],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=former,
+            env={**os.environ, "PYTHONPATH": str(former)},
+        )
+    return float(done.stdout.split()[-1])
 
 
 def _plain_round(X: np.ndarray, estimator: SparseSecAgg, noise: str) -> tuple[float, np.ndarray]:

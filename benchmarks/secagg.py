@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import Report, seconds_interleaved
 from sparse_secagg import IdealSecAgg, MaskedSecAgg
+from sparse_secagg.mechanisms import PrivateRandomness
+from sparse_secagg.secagg.keys import X25519, new_secret
 from sparse_secagg.secagg.masks import MaskSum
 
 
@@ -18,12 +22,14 @@ def run(quick: bool) -> list[Report]:
             *rounds([(20, None), (50, 10)], length=1000),
             growth([10, 20, 40], [20, 40, 80], neighbors=10, length=100),
             ideal([(1000, 100)]),
+            simulated(n=40, neighbors=10, lengths=[100]),
         ]
     return [
         masking(lengths=[10**3, 10**4, 10**5], n_pairs=100),
         *rounds([(100, None), (1000, 100)], length=10**5),
         growth([20, 40, 80, 160], [100, 200, 400, 800], neighbors=20, length=10**4),
         ideal([(1000, 10**5), (10**5, 1000)]),
+        simulated(n=1000, neighbors=100, lengths=[10**4, 10**5]),
     ]
 
 
@@ -134,6 +140,64 @@ def rounds(sizes: list[tuple[int, int | None]], length: int, modulus: int = 2**1
         "masks: n·k ordered pairs, both sides of a pair make theirs; scaled from 300 pairs",
     ]
     return [times_report, bytes_report]
+
+
+def simulated(n: int, neighbors: int, lengths: list[int]) -> Report:
+    """Time what a process that plays all parties saves, beside the limits of their cryptography."""
+    report = Report(
+        f"all parties simulated, n = {n}, k = {neighbors}, M = 2^16, 5 % drop out",
+        ["m", "as parties s", "agree once s", "two workers s", "ratio, once", "ratio, workers",
+         "X25519 s", "AES s"],
+    )  # fmt: skip
+    ways: dict[str, dict[str, Any]] = {
+        "parties": {"agree_once": False},
+        "once": {},
+        "workers": {"n_jobs": 2},
+    }
+    agreement, stream = _limits()
+    for length in lengths:
+        rows = np.random.default_rng(n).integers(0, 2**16, (n, length), dtype=np.uint16)
+        dropped = list(range(0, n, 20))
+        runs = {}
+        for name, options in ways.items():
+            secagg = MaskedSecAgg(0.6, neighbors, modulus=2**16, random_state=0, **options)
+            secagg.aggregate(rows[: neighbors + 2, :2].copy())  # compiles, starts the workers
+            runs[name] = partial(secagg.aggregate, rows, dropped)
+        times = dict.fromkeys(runs, np.inf)
+        for _ in range(2):
+            for name, run_once in runs.items():
+                start = time.perf_counter()
+                total = run_once().total
+                times[name] = min(times[name], time.perf_counter() - start)
+                assert np.array_equal(
+                    total, IdealSecAgg(modulus=2**16).aggregate(rows, dropped).total
+                )
+        n_masks = n * neighbors
+        report.add(
+            f"{length:,}",
+            *times.values(),
+            times["parties"] / times["once"],
+            times["parties"] / times["workers"],
+            2 * n_masks * agreement,
+            n_masks * 2 * length * stream,
+        )
+    report.notes += [
+        "as parties: each end of a pair agrees on its keys, as it must where parties are apart;",
+        "agree once: the second end is handed what the first found, which this process may do",
+        f"limits: {2 * n * neighbors:,} X25519 of {1e6 * agreement:.0f} µs as parties, half of it "
+        f"once; AES-256-CTR of {n * neighbors:,} masks at {1e-9 / stream:.1f} GB/s, one thread",
+    ]
+    return report
+
+
+def _limits() -> tuple[float, float]:
+    """Return the seconds of one X25519 and of one byte of key stream."""
+    own, public = X25519(new_secret()), X25519(new_secret()).public
+    words, source = np.empty(2**17, np.uint64), PrivateRandomness()
+    times = seconds_interleaved(
+        {"X25519": lambda: own.agree(public), "AES": lambda: source.fill(words)}, repeats=200
+    )
+    return times["X25519"], times["AES"] / words.nbytes
 
 
 def growth(

@@ -58,7 +58,7 @@ def run(quick: bool) -> list[Report]:
 class Worker:
     """A process with one revision of the library."""
 
-    def __init__(self, path: Path, **options: str) -> None:
+    def __init__(self, path: Path, **options: object) -> None:
         self.options = options
         self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER],
@@ -86,8 +86,8 @@ class Worker:
 
 def contenders() -> dict[str, Worker]:
     found = {
-        "malicious": Worker(ROOT, security="malicious"),
-        "semi_honest": Worker(ROOT, security="semi_honest"),
+        "malicious": Worker(ROOT, security="malicious", agree_once=False),
+        "semi_honest": Worker(ROOT, security="semi_honest", agree_once=False),
     }
     if "FORMER" in os.environ:
         found["former"] = Worker(Path(os.environ["FORMER"]).resolve())

@@ -71,7 +71,7 @@ def for_each(task: Callable[[int], object], n_tasks: int, *, threaded: bool = Tr
         finally:
             _inside.tasks = False
 
-    if not threaded or getattr(_inside, "tasks", False):
+    if not threaded or n_tasks <= 1 or getattr(_inside, "tasks", False):
         for i in queue:
             task(i)
         return

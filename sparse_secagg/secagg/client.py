@@ -30,6 +30,7 @@ from sparse_secagg.secagg.errors import ReuseError, ServerFaultError, TooFewClie
 from sparse_secagg.secagg.identities import Identity, Roster, is_signed
 from sparse_secagg.secagg.keys import (
     PUBLIC_BYTES,
+    AgreedOnce,
     KeyPair,
     commitment,
     key_pair_type,
@@ -121,6 +122,8 @@ class ClientSession:
     simulation : bool
         Whether the client protects nothing, and so takes part with seeded masks and at share
         thresholds that a lying server gets around.
+    agreed : AgreedOnce, optional
+        For simulations that play all clients: the keys that other clients have agreed on with it.
 
     Raises
     ------
@@ -161,11 +164,13 @@ class ClientSession:
         agent: Gatekeeper | None = None,
         secrets: ClientSecrets | None = None,
         simulation: bool = False,
+        agreed: AgreedOnce | None = None,
     ) -> None:
         if not isinstance(document, RoundDocument):
             document = RoundDocument.from_json(document)
         self.document = document
         self._identity, self._roster, self._agent = identity, roster, agent
+        self._agreed = agreed
         self.index = self._place(index)
         self._simulation = simulation
         self._stage = "done"
@@ -316,6 +321,7 @@ class ClientSession:
         identity: Identity | None = None,
         roster: Roster | None = None,
         agent: Gatekeeper | None = None,
+        agreed: AgreedOnce | None = None,
     ) -> ClientSession:
         """Return the session that :meth:`save` wrote.
 
@@ -327,9 +333,11 @@ class ClientSession:
             The bytes are not a saved state.
         """
         try:
-            return cls._load(json.loads(state), identity, roster, agent)
+            session = cls._load(json.loads(state), identity, roster, agent)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no saved state of a client: {error!r}.") from None
+        session._agreed = agreed
+        return session
 
     @classmethod
     def _load(
@@ -526,7 +534,7 @@ class ClientSession:
 
     def _check_exposure(self) -> None:
         """Without confirmed lists, refuse share thresholds that lies get around."""
-        if not self._simulation and self._setup.exposes(self.index):
+        if not self._simulation and self._setup.exposes:
             raise ServerFaultError(
                 f"client {self.index} refuses the round: share_threshold="
                 f"{self.document.share_threshold} of {self.document.n_members} members is so low "
@@ -648,13 +656,13 @@ class ClientSession:
     def _agree(self, rank: int, advertised: bytes) -> bytes:
         """Return the keys with a neighbour: to seal and confirm upwards, then downwards."""
         i, j = self.index, int(self._members[rank])
-        secret = self._cipher_pair.agree(advertised[PUBLIC_BYTES : 2 * PUBLIC_BYTES])
-        return self._setup.derive(secret, "share", min(i, j), max(i, j), size=128)
+        public = advertised[PUBLIC_BYTES : 2 * PUBLIC_BYTES]
+        return agree_on(self._setup, self._cipher_pair, public, "share", i, j, 128, self._agreed)
 
     def _agree_mask(self, rank: int, advertised: bytes) -> bytes:
         """Return the key of the mask with a neighbour."""
         public, peer = advertised[:PUBLIC_BYTES], int(self._members[rank])
-        return pair_mask_key(self._setup, self._mask_pair, public, self.index, peer)
+        return pair_mask_key(self._setup, self._mask_pair, public, self.index, peer, self._agreed)
 
     def _to(self, rank: int) -> bytes:
         """Return the two keys of what goes to a neighbour: for shares, for confirmations."""
@@ -681,9 +689,33 @@ def self_mask_key(setup: RoundSetup, client: int, seed: bytes) -> bytes:
     return setup.derive(seed, "self mask", client, client)
 
 
-def pair_mask_key(setup: RoundSetup, own: KeyPair, public: bytes, i: int, j: int) -> bytes:
+def pair_mask_key(
+    setup: RoundSetup,
+    own: KeyPair,
+    public: bytes,
+    i: int,
+    j: int,
+    agreed: AgreedOnce | None = None,
+) -> bytes:
     """Return the key of the mask of the pair {i, j}, from one's key pair and the other's key."""
-    return setup.derive(own.agree(public), "pair mask", min(i, j), max(i, j))
+    return agree_on(setup, own, public, "pair mask", i, j, 32, agreed)
+
+
+def agree_on(
+    setup: RoundSetup,
+    own: KeyPair,
+    public: bytes,
+    purpose: str,
+    i: int,
+    j: int,
+    size: int,
+    agreed: AgreedOnce | None = None,
+) -> bytes:
+    """Return the key of a purpose of the pair {i, j}: computed, or as the other end computed it."""
+    i, j = min(i, j), max(i, j)
+    if agreed is None:
+        return setup.derive(own.agree(public), purpose, i, j, size)
+    return agreed.key(own, public, purpose, setup.digest, i, j, size)
 
 
 def mask_sign(i: int, j: int) -> int:

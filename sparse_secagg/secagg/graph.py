@@ -80,12 +80,12 @@ class MaskGraph:
         place = int(self._place[i])
         return np.sort(self.order[(place + self._steps) % self.n_clients])
 
-    def n_within_two_steps(self, i: int) -> int:
-        """Return how many clients are neighbours of client i's neighbours, others than i."""
+    @cached_property
+    def n_within_two_steps(self) -> int:
+        """How many clients are neighbours of a client's neighbours, for every client the same."""
         if self.is_complete:
             return self.n_clients - 1
-        reached = [self.neighbourhood(j) for j in self.neighbourhood(i).tolist()]
-        return len(np.unique(np.concatenate(reached))) - 1
+        return len(np.unique(np.add.outer(self._steps, self._steps) % self.n_clients)) - 1
 
     def n_near(self, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return how many members of each neighbourhood are alive, in time proportional to n."""

@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -101,6 +101,28 @@ def derive_key(secret: bytes, purpose: str, digest: bytes, i: int, j: int, size:
     """Return the key of ``purpose`` between clients i and j in the round that has this digest."""
     info = purpose.encode() + digest + struct.pack("<II", i, j)
     return HKDF(SHA256(), size, None, info).derive(secret)
+
+
+class AgreedOnce:
+    """Keys of pairs both ends of which are played in one process, each computed by one end alone.
+
+    Two ends agree on the same key, so it is handed to the second as the first has found it. It is
+    found under both public keys and all that it is derived from: ends that were told different
+    things find nothing and compute their own.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[Any, ...], bytes] = {}
+
+    def key(
+        self, own: KeyPair, public: bytes, purpose: str, digest: bytes, i: int, j: int, size: int
+    ) -> bytes:
+        """Return the key of a purpose, of which each end asks for once."""
+        pair = (*sorted((own.public, public)), purpose, digest, i, j, size)
+        known = self._keys.pop(pair, None)
+        if known is None:
+            known = self._keys[pair] = derive_key(own.agree(public), purpose, digest, i, j, size)
+        return known
 
 
 def new_secret() -> bytes:

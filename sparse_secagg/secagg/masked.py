@@ -8,7 +8,7 @@ against a semi-honest server or one that lies. Clients and server are sessions t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -25,8 +25,9 @@ from sparse_secagg.secagg.errors import InvalidMessageError
 from sparse_secagg.secagg.graph import check_neighbors
 from sparse_secagg.secagg.ideal import check_cohort
 from sparse_secagg.secagg.identities import Identity, Member, Roster
-from sparse_secagg.secagg.keys import key_pair_type
+from sparse_secagg.secagg.keys import AgreedOnce, key_pair_type
 from sparse_secagg.secagg.modular import check_messages
+from sparse_secagg.secagg.parties import Workers, answers_here
 from sparse_secagg.secagg.quorums import has_quorums, least_quorum
 from sparse_secagg.secagg.result import AggregationResult
 from sparse_secagg.secagg.server import ServerSession
@@ -40,6 +41,8 @@ from sparse_secagg.secagg.wire import bit_width, check_modulus, packed_size
 COMPLETE_SHARE = Fraction(2, 3)
 REGULAR_SHARE = Fraction(4, 5)
 
+#: What clients answer in a stage: answers(clients, incoming, vectors) yields (client, data).
+Answers = Callable[[dict[int, ClientSession], dict[int, bytes], Any], Iterable[tuple[int, bytes]]]
 #: What travels from a client to the server: channel(stage, client, data) returns what arrives.
 Channel = Callable[[str, int, bytes], bytes]
 
@@ -73,6 +76,13 @@ class MaskedSecAgg(SecureAggregation):
     security : {"semi_honest", "malicious"}
         Whether the server is believed, or the clients sign, and confirm the list of survivors to
         each other. In one process there is nobody to lie: the second is for its cost.
+    agree_once : bool
+        Whether the keys of a pair, equal at both ends, are computed by one end alone: half of the
+        key agreements, which is most of a simulated round, and the same messages. False measures
+        what parties of their own do.
+    n_jobs : int or None
+        Worker processes that play the clients, as joblib counts them; None: this process. Only
+        where the server is believed.
 
     See Also
     --------
@@ -106,6 +116,8 @@ class MaskedSecAgg(SecureAggregation):
         on_invalid: str = "raise",
         random_state: Any = None,
         security: str = "semi_honest",
+        agree_once: bool = True,
+        n_jobs: int | None = None,
     ) -> None:
         self.threshold = threshold
         self.neighbors = neighbors
@@ -115,6 +127,8 @@ class MaskedSecAgg(SecureAggregation):
         self.on_invalid = on_invalid
         self.random_state = random_state
         self.security = security
+        self.agree_once = agree_once
+        self.n_jobs = n_jobs
 
     def aggregate(
         self,
@@ -172,15 +186,24 @@ class MaskedSecAgg(SecureAggregation):
         document = self._document(len(rows), rows.shape[1], modulus, rng, round_id, context, roster)
         server = ServerSession(document, self._session_of_rounds(), roster=roster)
         simulation = key_pair_type(self.masks).not_private
+        agreed = AgreedOnce() if self.agree_once else None
         clients = {
             i: ClientSession(
-                document, i, identity=identities.get(i), roster=roster, simulation=simulation
+                document,
+                i,
+                identity=identities.get(i),
+                roster=roster,
+                simulation=simulation,
+                agreed=agreed,
             )
             for i in range(len(rows))
             if i not in faults
         }
         traffic = Traffic.none(len(rows))
-        found = run_round(server, clients, rows, leaves, self.on_invalid, traffic=traffic)
+        found = run_round(
+            server, clients, rows, leaves, self.on_invalid,
+            answers=self._answers(document, clients), traffic=traffic,
+        )  # fmt: skip
         return AggregationResult(
             total=server.total(),
             survivors=server.survivors,
@@ -193,6 +216,19 @@ class MaskedSecAgg(SecureAggregation):
             complaints=tuple(server.complaints),
             not_private=simulation,
         )
+
+    def _answers(self, document: RoundDocument, clients: dict[int, ClientSession]) -> Answers:
+        """Return who plays the clients: this process, or workers."""
+        if self.n_jobs in (None, 1):
+            return answers_here
+        if document.lying_server:
+            raise ValueError(
+                f"n_jobs={self.n_jobs}: clients that sign do not hand their identities to other "
+                "processes; leave n_jobs out, or take security='semi_honest'."
+            )
+        order = document.setup().graph.order
+        order = np.arange(document.n_clients) if order is None else order
+        return Workers(clients, order, self.n_jobs, self.agree_once).answers
 
     def begin(
         self,
@@ -269,7 +305,7 @@ class MaskedSecAgg(SecureAggregation):
         members, t = document.n_members, document.share_threshold
         if document.lying_server:
             return not has_quorums(members, t, document.n_clients)
-        return document.setup().exposes(0)
+        return document.setup().exposes
 
     def _members(self, n: int) -> int:
         return n if self.neighbors is None else int(self.neighbors) + 1
@@ -354,6 +390,7 @@ def run_round(
     on_invalid: str = "raise",
     *,
     channel: Channel | None = None,
+    answers: Answers = answers_here,
     traffic: Traffic | None = None,
 ) -> dict[int, str]:
     """Carry the messages of all stages; return the clients left out for an invalid one, and why.
@@ -370,6 +407,9 @@ def run_round(
         What to do about a client that breaks the protocol.
     channel : callable, optional
         Stands between clients and server: channel(stage, client, data) returns what arrives.
+    answers : callable
+        Makes the clients' messages of a stage of what each is sent; :func:`answers_here` or
+        :meth:`Workers.answers`.
     traffic : Traffic, optional
         Counters to add to.
     """
@@ -378,13 +418,14 @@ def run_round(
     payload = packed_size(document.length, bit_width(document.modulus))
     for stage in document.stages:
         absent = dropouts.before(stage)
-        for i in np.flatnonzero(server.alive).tolist():
-            if i not in clients or i in absent:
-                continue
-            incoming = b"" if stage == "advertise" else server.message_for(i)
-            data = answer(clients[i], incoming, vectors[i])
+        incoming = {
+            i: b"" if stage == "advertise" else server.message_for(i)
+            for i in np.flatnonzero(server.alive).tolist()
+            if i in clients and i not in absent
+        }
+        for i, data in answers(clients, incoming, vectors if stage == "mask" else None):
             if traffic is not None:
-                traffic.protocol_down[i] += len(incoming)
+                traffic.protocol_down[i] += len(incoming[i])
                 traffic.payload_up[i] += payload if stage == "mask" else 0
                 traffic.protocol_up[i] += len(data) - (payload if stage == "mask" else 0)
             try:
@@ -395,11 +436,3 @@ def run_round(
                 excluded[i] = error.reason
         server.close_stage()
     return excluded
-
-
-def answer(client: ClientSession, incoming: bytes, vector: NDArray[Any]) -> bytes:
-    """Return a client's next message, whichever it is."""
-    if client.stage == "advertise":
-        return client.start()
-    data = client.receive(incoming)
-    return client.mask(vector) if data is None else data

@@ -274,8 +274,9 @@ class RoundSetup:
             return max(self.share_threshold, self.threshold)
         return self.share_threshold
 
-    def exposes(self, client: int) -> bool:
-        """Return whether a server's lies alone could take off all masks of this client.
+    @cached_property
+    def exposes(self) -> bool:
+        """Return whether a server's lies alone could take off all masks of a client.
 
         This is for rounds without confirmed lists. It takes t shares of the mask key of each of the
         t − 1 neighbours that the client masked towards. Clients within two steps hold them. Each
@@ -283,7 +284,7 @@ class RoundSetup:
         and never gives its own.
         """
         t, spare = self.share_threshold, self.graph.n_members - self.share_threshold
-        others = self.graph.n_within_two_steps(client) - (t - 1)
+        others = self.graph.n_within_two_steps - (t - 1)
         available = (t - 1) * min(spare, t - 2) + others * min(spare, t - 1)
         return available >= t * (t - 1)
 

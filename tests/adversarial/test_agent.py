@@ -31,7 +31,7 @@ from sparse_secagg import (
 )
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg import setup
-from sparse_secagg.secagg.masked import answer
+from sparse_secagg.secagg.parties import answer
 from sparse_secagg.secagg.setup import Session
 from tests.adversarial.lying import identities
 

@@ -22,8 +22,8 @@ from sparse_secagg.secagg import (
     ServerSession,
 )
 from sparse_secagg.secagg.identities import Roster
-from sparse_secagg.secagg.masked import answer
 from sparse_secagg.secagg.messages import max_message_bytes
+from sparse_secagg.secagg.parties import answer
 from tests.adversarial.lying import LENGTH, LyingServer, default_document, identities
 
 N = 6

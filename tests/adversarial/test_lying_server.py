@@ -197,8 +197,8 @@ class TestDocuments:
             setup = default_document(n, threshold=2, share_threshold=t).setup()
             possible = any(is_possible(setup, [0], present) for present in range(t, n + 1))
             # 2t ≤ n: two halves give both secrets, and no neighbour's key is needed.
-            assert setup.exposes(0) >= (possible or 2 * t <= n)
-            assert setup.exposes(0) <= possible or t == 2
+            assert setup.exposes >= (possible or 2 * t <= n)
+            assert setup.exposes <= possible or t == 2
 
     def test_a_simulation_is_declared_by_the_client_and_says_so(self):
         document = default_document(N, masks="seeded", share_threshold=2)

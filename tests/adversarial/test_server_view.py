@@ -87,7 +87,7 @@ class TestExhaustively:
             monkeypatch.setattr(
                 module,
                 "pair_mask_key",
-                lambda s, own, p, i, j: b"pair %d%d" % (min(i, j), max(i, j)),
+                lambda s, own, p, i, j, agreed=None: b"pair %d%d" % (min(i, j), max(i, j)),
             )
 
     def views(self, x, dropouts, revealed):

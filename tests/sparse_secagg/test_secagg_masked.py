@@ -20,8 +20,8 @@ from sparse_secagg.secagg import (
     unit_weights,
 )
 from sparse_secagg.secagg.client import ClientSecrets, ClientSession
-from sparse_secagg.secagg.keys import RoundId
-from sparse_secagg.secagg.masked import answer, run_round
+from sparse_secagg.secagg.keys import X25519, AgreedOnce, RoundId, derive_key, new_secret
+from sparse_secagg.secagg.masked import run_round
 from sparse_secagg.secagg.messages import (
     KINDS,
     TAGS_BYTES,
@@ -29,6 +29,7 @@ from sparse_secagg.secagg.messages import (
     MaskedInput,
     SurvivorList,
 )
+from sparse_secagg.secagg.parties import answer
 from sparse_secagg.secagg.server import ServerSession
 from sparse_secagg.secagg.setup import RoundDocument, Session
 
@@ -641,3 +642,67 @@ class TestCohortsAndWeights:
             survivor_weight([1, 2, 3], result)
         with pytest.raises(ValueError, match="zero"):
             survivor_weight([1, 0], result)
+
+
+class TestSimulatedParties:
+    """What a process that plays all clients may do faster must not change the round."""
+
+    @pytest.fixture
+    def agreements(self, monkeypatch):
+        """Count key agreements."""
+        count = []
+        honest = X25519.agree
+
+        def counting(self, public):
+            count.append(public)
+            return honest(self, public)
+
+        monkeypatch.setattr(X25519, "agree", counting)
+        return count
+
+    @pytest.mark.parametrize("neighbors", [None, 4])
+    def test_pairs_agree_once_on_what_they_would_agree_on_twice(self, agreements, neighbors):
+        pairs = N * ((N - 1) if neighbors is None else neighbors) // 2
+        rows = np.random.default_rng(1).integers(0, MODULUS, (N, LENGTH), dtype=np.uint64)
+        for agree_once, expected in [(True, 2 * pairs), (False, 4 * pairs)]:
+            agreements.clear()
+            secagg = MaskedSecAgg(THRESHOLD, neighbors, modulus=MODULUS, agree_once=agree_once)
+            total = secagg.aggregate(rows).total
+            np.testing.assert_array_equal(total, rows.sum(axis=0) % MODULUS)
+            assert len(agreements) == expected + 2 * N  # the server tries every key
+
+    def test_ends_that_were_told_different_things_do_not_share_a_key(self):
+        a, b, other = (X25519(new_secret()) for _ in range(3))
+        agreed = AgreedOnce()
+        key = agreed.key(a, b.public, "pair mask", b"digest", 0, 1, 32)
+        assert agreed.key(b, other.public, "pair mask", b"digest", 0, 1, 32) != key
+        assert agreed.key(b, a.public, "share", b"digest", 0, 1, 32) != key
+        assert agreed.key(b, a.public, "pair mask", b"another", 0, 1, 32) != key
+        expected = derive_key(b.agree(a.public), "pair mask", b"digest", 0, 1, 32)
+        assert agreed.key(b, a.public, "pair mask", b"digest", 0, 1, 32) == key == expected
+
+    def test_parties_of_their_own_agree_each(self, agreements):
+        _, server, clients, rows = make_round()
+        run_until(server, clients, rows, "mask")
+        assert len(agreements) == 2 * N + 2 * N * (N - 1)
+
+    @pytest.mark.parametrize("neighbors", [None, 4])
+    def test_workers_play_the_same_round(self, neighbors):
+        rows = np.random.default_rng(1).integers(0, MODULUS, (N, LENGTH), dtype=np.uint64)
+        dropouts = Dropouts(mask=(2,), unmask=(0,))
+        here, there = (
+            MaskedSecAgg(5, neighbors, modulus=MODULUS, share_threshold=None if neighbors is None
+                         else 3, masks="seeded", random_state=0, n_jobs=n_jobs
+                         ).aggregate(rows, dropouts)
+            for n_jobs in (None, 2)
+        )  # fmt: skip
+        np.testing.assert_array_equal(here.total, rows[here.survivors].sum(axis=0) % MODULUS)
+        np.testing.assert_array_equal(here.total, there.total)
+        np.testing.assert_array_equal(here.survivors, there.survivors)
+        np.testing.assert_array_equal(here.protocol_up, there.protocol_up)
+        np.testing.assert_array_equal(here.protocol_down, there.protocol_down)
+
+    def test_identities_stay_in_their_process(self):
+        secagg = MaskedSecAgg(6, modulus=MODULUS, security="malicious", n_jobs=2)
+        with pytest.raises(ValueError, match="n_jobs=2"):
+            secagg.aggregate(np.zeros((N, LENGTH), np.uint64))
