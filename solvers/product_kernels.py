@@ -7,7 +7,7 @@ a pass waits for memory, which delivers more when several streams are read at a 
 
 from __future__ import annotations
 
-from numba import njit
+from solvers.compiling_kernels import njit
 
 # Sums may be reordered, and NaN must survive.
 _FAST = {"reassoc", "contract", "nsz"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from solvers.compiling_kernels import numba
 
 _PHI = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, SplitMix64's increment
 _MUL1 = np.uint64(0xBF58476D1CE4E5B9)  # Stafford's mix 13, as in SplitMix64

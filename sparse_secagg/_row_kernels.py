@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from solvers.compiling_kernels import numba
 
 # Sums may be taken in any order, but a NaN must survive in them.
 _SUMS = {"reassoc", "contract", "nsz"}

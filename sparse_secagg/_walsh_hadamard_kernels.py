@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
+
+from solvers.compiling_kernels import numba
 
 _VECTOR_BYTES = 32
 #: log₂ of the registers that the first pass combines.

@@ -29,7 +29,7 @@ STOREYS = [
     {"planner"},
     {"round"},
     {"agent", "announcement", "estimator", "counting", "named_arrays"},
-    {"transport", "counts", "flower", "torch"},
+    {"transport", "counts", "flower", "torch", "warmup"},
     {"accounting", "rounds", "clipping", "feedback"},  # names that were there first
 ]
 #: Packages whose ``__init__`` names its rooms for type checkers and imports them on first use.

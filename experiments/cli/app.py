@@ -19,6 +19,7 @@ from experiments.cli.parties import budget, join, serve
 from experiments.cli.plan import plan
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
+from experiments.cli.warmup import warmup
 
 app = typer.Typer(
     help="Private mean estimation from short integer sketches.",
@@ -47,6 +48,7 @@ def main(
     logging.getLogger("experiments.cli").debug("sparse-secagg %s", " ".join(sys.argv[1:]))
 
 
+<<<<<<< HEAD
 def _examples(*lines: str) -> str:
     """Return the end of a help text: one command to a line."""
     return "\n\n".join(["Examples:", *(f"sparse-secagg {line}" for line in lines)])
@@ -109,3 +111,17 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
 for _command, _panel, _class, _lines in _COMMANDS:
     app.command(cls=_class, rich_help_panel=_panel, epilog=_examples(*_lines))(_command)
 app.add_typer(identity, name="identity", rich_help_panel=_ROUNDS)
+=======
+app.command()(demo)
+app.command()(plan)
+app.command(cls=ManyNumbers)(epsilon)
+app.command(cls=ManyNumbers)(sweep)
+app.command(cls=ManyNumbers)(compare)
+app.command()(train)
+app.command()(count)
+app.command()(budget)
+app.command()(serve)
+app.command()(join)
+app.command()(warmup)
+app.add_typer(identity, name="identity")
+>>>>>>> 9c4b306 (Kernels tell once when compiling takes long, and sparse-secagg warmup does it beforehand; growth and first use as benchmarks)

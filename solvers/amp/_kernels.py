@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
+
+from solvers.compiling_kernels import numba
 
 PER_UNIT = 64
 UNITS = 16

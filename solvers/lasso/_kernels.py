@@ -7,8 +7,8 @@ gap is m times that of the objective in :mod:`solvers.lasso.problem`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from solvers.compiling_kernels import njit
 from solvers.product_kernels import dot
 
 # Sums may be reordered, and NaN must survive.

@@ -10,9 +10,9 @@ it is computed alone, in a batch, from a sparse row or with another number of th
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from solvers.compiling_kernels import numba
 from sparse_secagg._hash_kernels import word
 
 _ONE = np.uint64(1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
+from solvers.compiling_kernels import numba
 from sparse_secagg._hash_kernels import word
 
 _11 = np.uint64(11)

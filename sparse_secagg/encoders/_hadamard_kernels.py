@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numba
-
+from solvers.compiling_kernels import numba
 from sparse_secagg._walsh_hadamard_kernels import (
     combine,
     last_stages,

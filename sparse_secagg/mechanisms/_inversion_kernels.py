@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
+
+from solvers.compiling_kernels import numba
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)

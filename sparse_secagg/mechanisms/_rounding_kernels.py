@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from solvers.compiling_kernels import numba
 from sparse_secagg.mechanisms._sampling_kernels import multiply
 
 #: Larger floats are not integers' business; conversion to int64 would be undefined.

@@ -10,8 +10,9 @@ single output.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from solvers.compiling_kernels import numba
 
 DONE, NEED_WORDS, NEED_BIG = 0, 1, 2
 
