@@ -6,7 +6,7 @@ processes. ``sparse-secagg warmup`` calls every kernel once.
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 import time
 from typing import Any
@@ -17,6 +17,7 @@ from numba.core import event
 
 __all__ = ["CompilationNotice", "njit", "notice", "numba"]
 
+_LOGGER = logging.getLogger("sparse_secagg")
 #: Seconds of waiting that a user would wonder about.
 _PATIENCE = 1.0
 #: Where our kernels are; others' are none of our business.
@@ -24,7 +25,7 @@ _OURS = ("solvers.", "sparse_secagg.")
 
 
 class CompilationNotice(event.Listener):
-    """Say once, in one line on standard error, that compiling takes longer than a second.
+    """Say once, in one line of the log, that compiling takes longer than a second.
 
     Attributes
     ----------
@@ -59,10 +60,9 @@ class CompilationNotice(event.Listener):
             if self.seconds <= _PATIENCE or self._said:
                 return
             self._said = True
-        print(
-            "sparse_secagg: compiling kernels, once after an installation; 'sparse-secagg warmup' "
-            "does all of it beforehand",
-            file=sys.stderr,
+        _LOGGER.warning(
+            "compiling kernels, once after an installation; 'sparse-secagg warmup' does all of it "
+            "beforehand"
         )
 
     def silence(self) -> None:

@@ -48,7 +48,6 @@ def main(
     logging.getLogger("experiments.cli").debug("sparse-secagg %s", " ".join(sys.argv[1:]))
 
 
-<<<<<<< HEAD
 def _examples(*lines: str) -> str:
     """Return the end of a help text: one command to a line."""
     return "\n\n".join(["Examples:", *(f"sparse-secagg {line}" for line in lines)])
@@ -75,6 +74,7 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
         ManyNumbers,
         ("epsilon --preset f-emnist", "epsilon --clients 100 --population 3400 --rounds 1500"),
     ),
+    (warmup, _START, TyperCommand, ("warmup",)),
     (budget, _ROUNDS, TyperCommand, ("budget ann.sqlite --epsilon 8 --delta 1e-5",)),
     (
         serve,
@@ -111,17 +111,3 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
 for _command, _panel, _class, _lines in _COMMANDS:
     app.command(cls=_class, rich_help_panel=_panel, epilog=_examples(*_lines))(_command)
 app.add_typer(identity, name="identity", rich_help_panel=_ROUNDS)
-=======
-app.command()(demo)
-app.command()(plan)
-app.command(cls=ManyNumbers)(epsilon)
-app.command(cls=ManyNumbers)(sweep)
-app.command(cls=ManyNumbers)(compare)
-app.command()(train)
-app.command()(count)
-app.command()(budget)
-app.command()(serve)
-app.command()(join)
-app.command()(warmup)
-app.add_typer(identity, name="identity")
->>>>>>> 9c4b306 (Kernels tell once when compiling takes long, and sparse-secagg warmup does it beforehand; growth and first use as benchmarks)
