@@ -27,7 +27,7 @@ def nodes() -> np.ndarray:
     return np.concatenate([np.arange(UNIFORM + 1) / PER_UNIT, UNITS * 2.0**octaves])
 
 
-def coarsened(counts, grid, step):
+def coarsened(counts: np.ndarray, grid: np.ndarray, step: int) -> np.ndarray:
     """Return counts (…, N_NODES) at every ``step``-th node: the others go to their neighbours."""
     coarse = grid[::step]
     share = (grid[:-1].reshape(-1, step) - coarse[:-1, None]) / np.diff(coarse)[:, None]
