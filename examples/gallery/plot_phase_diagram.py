@@ -16,7 +16,7 @@ from experiments import Grid, MeanCell, run_sweep
 # %%
 # Two axes: compression d/m and density s/m. Little noise, so that what fails is recovery.
 D = 1000
-compressions, densities = (2, 3, 5, 8), (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+compressions, densities = (2, 3, 5, 8), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 base = MeanCell(dim=D, clients=100, noise_multiplier=0.05, encoder="hadamard", decoder="amp")
 grid = Grid({"compression": compressions, "density": densities}, base, seeds=2)
 table = run_sweep(grid, backend="sequential")

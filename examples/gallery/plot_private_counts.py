@@ -17,7 +17,7 @@ from sparse_secagg import PrivateCounts
 # %%
 # A table of users and items. The list of what may be counted must be public: here, the names
 # that occur in NumPy's and scikit-learn's own code.
-data = python_identifiers(max_files=600)
+data = python_identifiers()
 domain = choose_domain(None, data)
 users = np.repeat(np.arange(len(data.clients)), np.diff(data.presence.indptr))
 items = [data.vocabulary[k] for k in data.presence.indices]

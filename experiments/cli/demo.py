@@ -41,7 +41,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
             bars.update(task, description=part.__name__)
             found[part.__name__], line = part(panel, seed)
             lines.append(line)
-            panel.legend(fontsize=9)
+            panel.legend(fontsize=9, loc="lower right")
             panel.spines[["top", "right"]].set_visible(False)
             bars.advance(task)
     found |= {"lines": lines, "not_private": True, "not_private_because": SIMULATED}
@@ -90,14 +90,14 @@ def count(panel: Any, seed: int) -> tuple[dict[str, Any], str]:
     value, places = np.array([r.count for r in top]), range(len(top))
     error = [value - [r.low for r in top], [r.high for r in top] - value]
     panel.barh(places, [exact[r.item] for r in top], color="0.88", label="exact (not private)")
-    label = f"ε = {counts.epsilon_:.2g}, 95 % intervals, {counts.max_items_} names per file at most"
+    label = f"ε = {counts.epsilon_:.2g}, 95 % intervals,\n≤ {counts.max_items_} names per file"
     panel.errorbar(value, places, xerr=error, fmt="o", color="#D55E00", label=label)
     panel.set_yticks(places, [r.item.replace("$", r"\$") for r in top], fontsize=8)
     panel.invert_yaxis()
     panel.set(xlabel="files", title=f"Private counts: names in {counts.n_users_:,} files")
     values = {"epsilon": counts.epsilon_, "top": [asdict(r) for r in top], "n": counts.n_users_}
     text = ", ".join(f"{r.item} {r.count:.0f} ({r.low:.0f}–{r.high:.0f})" for r in top[:5])
-    return values, f"Counting, {label}: {text}, …"
+    return values, f"Counting, {label}: {text}, …".replace("\n", " ")
 
 
 def decode(panel: Any, seed: int) -> tuple[list[dict[str, Any]], str]:
@@ -114,7 +114,7 @@ def decode(panel: Any, seed: int) -> tuple[list[dict[str, Any]], str]:
         errors = [v["relative_error"] for v in values if v["decoder"] == name]
         panel.plot(sparsity, errors, label=name, **decoder_style(name))
     panel.set(xscale="log", yscale="log", xlabel="nonzeros of 2000", ylabel="‖μ̂−μ‖² / ‖μ‖²")
-    panel.set_title("Decoders against sparsity, d/m = 5")
+    panel.set(title="Decoders against sparsity, d/m = 5")
     found = {v["decoder"]: v["relative_error"] for v in values if v["sparsity"] == 20}
     text = f"relative squared error {found['linear']:.2g} linearly, {found['amp']:.2g} by amp."
     return values, f"Decoding 20 nonzeros of 2000 at d/m = 5: {text}"
