@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 import sparse_secagg
 
 if TYPE_CHECKING:
-    from experiments.recordings.recording import Recording
-    from experiments.sweeps.cells import HittersCell, MeanCell, RecordingCell, TaskCell
-    from experiments.sweeps.engine import run_sweep
-    from experiments.sweeps.grid import Grid
-    from experiments.sweeps.store import Store
-    from experiments.training.callbacks import Callback, EarlyStop
-    from experiments.training.config import TrainingConfig
-    from experiments.training.loop import run_training
+    from experiments.recordings.recording import Recording as Recording
+    from experiments.sweeps.cells import HittersCell as HittersCell
+    from experiments.sweeps.cells import MeanCell as MeanCell
+    from experiments.sweeps.cells import RecordingCell as RecordingCell
+    from experiments.sweeps.cells import TaskCell as TaskCell
+    from experiments.sweeps.engine import run_sweep as run_sweep
+    from experiments.sweeps.grid import Grid as Grid
+    from experiments.sweeps.store import Store as Store
+    from experiments.training.callbacks import Callback as Callback
+    from experiments.training.callbacks import EarlyStop as EarlyStop
+    from experiments.training.config import TrainingConfig as TrainingConfig
+    from experiments.training.loop import run_training as run_training
 
 # another sparse_secagg has no guard of its own to ask, so its place is compared here
 if Path(sparse_secagg.__file__ or "").resolve().parents[1] != Path(__file__).resolve().parents[1]:
@@ -41,20 +45,7 @@ _HOME = {
     "run_training": "training.loop",
 }
 
-__all__ = [
-    "Callback",
-    "EarlyStop",
-    "Grid",
-    "HittersCell",
-    "MeanCell",
-    "Recording",
-    "RecordingCell",
-    "Store",
-    "TaskCell",
-    "TrainingConfig",
-    "run_sweep",
-    "run_training",
-]
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

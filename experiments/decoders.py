@@ -72,16 +72,18 @@ def parse_decoder(
     chosen = dict(_parameter(spec, name, option, allowed, domain) for option in options)
     if len(chosen) < len(options):
         raise ValueError(f"decoder {spec!r} sets one parameter twice; leave one of them out.")
-    if chosen.get("prior") == "groups":
-        chosen["prior"] = _rows(spec, shapes)
-    if "shapes" in allowed and shapes and (name != "amp" or _uses_shapes(chosen)):
-        layers = shapes.values() if isinstance(shapes, Mapping) else shapes
-        chosen["shapes"] = tuple(tuple(shape) for shape in layers)
-    if chosen.get("denoiser") == "low_rank" and "shapes" not in chosen:
+    given = shapes.values() if isinstance(shapes, Mapping) else shapes or ()
+    layers = tuple(tuple(shape) for shape in given)
+    denoiser, grouped = chosen.get("denoiser"), chosen.get("prior") == "groups"
+    if (grouped or denoiser == "low_rank") and not layers:
         raise ValueError(
             f"decoder {spec!r} needs the shapes of the layers, which are not known here; "
             "record them, or use 'amp'."
         )
+    if grouped:
+        chosen["prior"] = priors.Groups(shapes=list(layers))
+    if "shapes" in allowed and layers and (name != "amp" or denoiser in ("low_rank", "auto")):
+        chosen["shapes"] = layers
     return _make(name, **chosen)
 
 
@@ -168,16 +170,6 @@ def check_decoder(spec: str, encoder: Any, *, items: bool = False) -> None:
         )
 
 
-def _rows(spec: str, shapes: Shapes | None) -> priors.Groups:
-    if not shapes:
-        raise ValueError(
-            f"decoder {spec!r} needs the shapes of the layers, which are not known here; record "
-            "them, or use 'amp'."
-        )
-    layers = shapes.values() if isinstance(shapes, Mapping) else shapes
-    return priors.Groups(shapes=[tuple(shape) for shape in layers])
-
-
 def read_scores(path: str | os.PathLike[str]) -> tuple[list[str], list[float]]:
     """Return the items and their public scores of a file; no items where it holds scores alone.
 
@@ -233,17 +225,6 @@ def with_prior(decoders: Sequence[str], prior: str | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _scores(spec: str, path: str, domain: Domain | None) -> priors.Scores:
-    try:
-        return scores_prior(path, domain)
-    except ValueError as error:
-        raise ValueError(f"decoder {spec!r}: {error}") from error
-
-
-def _uses_shapes(chosen: Mapping[str, Any]) -> bool:
-    return chosen.get("denoiser") in ("low_rank", "auto")
-
-
 def _parameter(
     spec: str, name: str, option: str, allowed: set[str], domain: Domain | None
 ) -> tuple[str, Any]:
@@ -257,7 +238,10 @@ def _parameter(
         if key == "groups":
             return "prior", "groups"
     if name in _TAKE_PRIORS and key == "scores":
-        return "prior", _scores(spec, value, domain)
+        try:
+            return "prior", scores_prior(value, domain)
+        except ValueError as error:
+            raise ValueError(f"decoder {spec!r}: {error}") from error
     switch = not equals and key in ("debias", "positive")
     if key == "denoiser" and is_import_path(value):
         kind = _KNOWN.get(value) or import_part(value, "denoiser", object)

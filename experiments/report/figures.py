@@ -7,7 +7,7 @@ band for the slack. Shares of recovered means over s/m and m/d make a phase diag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from experiments.report.style import (
     plain_logarithms,
     readable_on,
     shades,
+    tidy,
 )
 from experiments.results.summary import Summary, Tabular
 from experiments.sweeps.axes import AXES
@@ -48,6 +49,8 @@ THEORY = {
     "theory_lasso": (":", "theory: Lasso, s·σ²(2 ln d + 1)"),
     "theory_central": ("-.", "no compression, trusted server"),
 }
+#: Parameters that have panels of their own, unless curves of one panel are their values.
+_PANELS = ("encoder", "mechanism", "per_layer", "task")
 MAX_COLUMNS = 3
 FRAME = PALETTE[1]
 #: Relative error below which a mean counts as recovered, in a phase diagram.
@@ -109,7 +112,15 @@ def _few(numbers: Sequence[int]) -> str:
     return shown if len(numbers) <= 5 else f"{shown}, … ({len(numbers)})"
 
 
-def _panels(rows: Sequence[Summary], names: Sequence[str]) -> dict[str, list[Summary]]:
+def _label(metric: str) -> str:
+    return LABELS.get(metric, metric.replace("_", " "))
+
+
+def _is_logarithmic(metric: str) -> bool:
+    return metric in ("relative_error", "squared_error")
+
+
+def _panels(rows: Sequence[Summary], names: Sequence[str] = _PANELS) -> dict[str, list[Summary]]:
     """Return the rows of each panel by its title."""
     panels: dict[str, list[Summary]] = {}
     for row in rows:
@@ -140,23 +151,16 @@ def _grid(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axes
 def _curves(table: Tabular, metric: str, width: float) -> Figure:
     (axis,) = table.axes
     rows = [row for row in table.summary(metric) if row.interval is not None]
-    panels = _panels(rows, ("encoder", "mechanism", "per_layer", "task"))
+    panels = _panels(rows)
     figure, axes = _grid(max(len(panels), 1), 5.2 * width, 3.7)
-    logarithmic = metric in ("relative_error", "squared_error")
+    logarithmic = _is_logarithmic(metric)
     only = str(table.fixed.get("decoder", ""))
     names = list(dict.fromkeys(str(row.setting.get("decoder", only)) for row in rows))
     for panel, (title, members) in zip(axes, panels.items()):
-        curves = {
-            name: sorted(
-                (row for row in members if row.setting.get("decoder", only) == name),
-                key=lambda row: row.setting[axis],
-            )
-            for name in names
-        }
-        means = {n: [r.interval.mean for r in c if r.interval] for n, c in curves.items() if c}
-        lines = apart(means)
-        for name in means:
-            look = {**decoder_style(name), **({"linestyle": lines[name]} if name in lines else {})}
+        curves = _by(members, lambda row: str(row.setting.get("decoder", only)), axis)
+        lines = _apart(curves)
+        for name in (name for name in names if name in curves):
+            look = decoder_style(name) | lines.get(name, {})
             _curve(panel, axis, curves[name], name, look, logarithmic)
             if metric == "relative_error":
                 _own_limit(panel, axis, curves[name], name, look)
@@ -166,9 +170,25 @@ def _curves(table: Tabular, metric: str, width: float) -> Figure:
         panel.set_title(title, fontsize=10)
         if logarithmic:
             _limit(panel, members)
-    axes[0].set_ylabel(LABELS.get(metric, metric.replace("_", " ")))
+    axes[0].set_ylabel(_label(metric))
     finish(figure, axes, caption(table))
     return figure
+
+
+def _by(
+    rows: Sequence[Summary], key: Callable[[Summary], Any], axis: str
+) -> dict[Any, list[Summary]]:
+    """Return the rows of each curve, along the axis."""
+    found: dict[Any, list[Summary]] = {}
+    for row in sorted(rows, key=lambda row: float(row.setting[axis])):
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
+def _apart(curves: Mapping[Any, Sequence[Summary]]) -> dict[Any, dict[str, Any]]:
+    """Return lines for curves that coincide, by their keys."""
+    means = {key: [row.interval.mean for row in c if row.interval] for key, c in curves.items()}
+    return {key: {"linestyle": line} for key, line in apart(means).items()}
 
 
 def _curve(
@@ -186,8 +206,7 @@ def _curve(
         for side in ("mean", "low", "high")
     )
     panel.plot(x, y, label=decoder_label(name) or "measured", linewidth=1.6, markersize=5, **look)
-    known = np.isfinite(high) & (np.isfinite(low))
-    known &= high > 0
+    known = np.isfinite(high) & np.isfinite(low) & (high > 0)
     if known.any():
         floor = y / 10 if logarithmic else low  # a band may reach zero, a logarithm cannot
         panel.fill_between(
@@ -247,8 +266,7 @@ def _decorate(panel: Axes, axis: str, values: Sequence[float], logarithmic: bool
     if logarithmic:
         panel.set_yscale("log")
         panel.axhline(1, color="0.6", linewidth=0.8, zorder=0)  # no better than zero
-    panel.grid(alpha=0.25, linewidth=0.6)
-    panel.spines[["top", "right"]].set_visible(False)
+    tidy(panel)
 
 
 def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
@@ -267,7 +285,7 @@ def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
 def _bars(table: Tabular, metric: str, width: float) -> Figure:
     """Draw one bar a decoder, where the axis has one value."""
     rows = [row for row in table.summary(metric) if row.interval is not None]
-    panels = _panels(rows, ("encoder", "mechanism", "per_layer", "task"))
+    panels = _panels(rows)
     most = max([len(members) for members in panels.values()] or [1])
     figure, axes = _grid(max(len(panels), 1), 5.2 * width, 0.3 * most + 0.9)
     only = str(table.fixed.get("decoder", ""))
@@ -288,19 +306,12 @@ def _bars(table: Tabular, metric: str, width: float) -> Figure:
             edgecolor="white",
             error_kw={"capsize": 2, "ecolor": "0.2", "elinewidth": 1},
         )
-        for place, interval in zip(places, intervals):
-            far = interval.high if np.isfinite(interval.high) and interval.high else interval.mean
-            panel.annotate(
-                f"{interval.mean:.3g}",
-                (max(far, interval.mean), place),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
+        beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
+        for place, mean, bar in zip(places, y, reach[1]):
+            panel.annotate(f"{mean:.3g}", (mean + bar, place), va="center", fontsize=8, **beside)
         panel.set_yticks(places, list(map(decoder_label, names)))
         panel.set_title(title, fontsize=10)
-        panel.set_xlabel(LABELS.get(metric, metric.replace("_", " ")))
+        panel.set_xlabel(_label(metric))
         if "error" in metric:
             panel.set_xscale("log")
             plain_logarithms(panel.xaxis, *panel.get_xlim())
@@ -322,7 +333,7 @@ def _heat_maps(
 ) -> Figure:
     first, second = table.axes
     rows = table.summary(metric)
-    panels = _panels(rows, ("encoder", "mechanism", "per_layer", "task", "decoder"))
+    panels = _panels(rows, (*_PANELS, "decoder"))
     n_first = len({row.setting[first] for row in rows})
     n_second = len({row.setting[second] for row in rows})
     wide = width * max(3.4, 0.85 * n_second + 0.8)
@@ -337,9 +348,9 @@ def _heat_maps(
     for panel in axes[:: min(len(panels), MAX_COLUMNS)]:
         panel.set_ylabel(AXES[first].label)
     if image is not None:
-        label = LABELS.get(metric, metric.replace("_", " "))
+        label = _label(metric)
         bar = figure.colorbar(image, ax=axes, label=label, shrink=0.9)
-        if metric in ("relative_error", "squared_error"):
+        if _is_logarithmic(metric):
             plain_logarithms(bar.ax.yaxis, min(means), max(means))
     finish(figure, axes, f"{caption(table)}; small numbers: bits per parameter", handles=())
     return figure
@@ -349,7 +360,7 @@ def _norm(means: Sequence[float], metric: str) -> Any:
     from matplotlib.colors import LogNorm, Normalize
 
     low, high = (min(means), max(means)) if means else (0.0, 1.0)
-    if metric in ("relative_error", "squared_error") and low > 0:
+    if _is_logarithmic(metric) and low > 0:
         return LogNorm(low, high)
     return Normalize(low, high)
 
@@ -383,13 +394,10 @@ def _heat_map(
         if "bits_per_parameter" in row.extra:
             bits = f"{row.extra['bits_per_parameter']:.2g} b"
             panel.text(x, y - 0.28, bits, ha="center", va="center", fontsize=6.5, color=ink)
-    if marked:
-        places = [(ys.index(m[first]), xs.index(m[second])) for m in marked]
-    elif np.isfinite(grid).any():
+    places = [(ys.index(m[first]), xs.index(m[second])) for m in marked or ()]
+    if not marked and np.isfinite(grid).any():
         best = np.nanargmin(grid) if table.lower_is_better else np.nanargmax(grid)
         places = [divmod(int(best), len(xs))]
-    else:
-        places = []
     _frame(panel, places)
     panel.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
     panel.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
@@ -418,33 +426,23 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
     """
     (axis,) = [name for name in table.axes if name != "compression"]
     rows = [row for row in table.summary() if row.interval is not None]
-    panels = _panels(rows, ("encoder", "mechanism", "per_layer", "task", "decoder"))
+    panels = _panels(rows, (*_PANELS, "decoder"))
     figure, axes = _grid(max(len(panels), 1), 4.6 * width, 3.6)
     rates = sorted({row.setting["compression"] for row in rows})
     looks = dict(zip(rates, shades(len(rates))))
     logarithmic = table.lower_is_better
     for panel, (title, members) in zip(axes, panels.items()):
-        curves = {
-            rate: sorted(
-                (row for row in members if row.setting["compression"] == rate),
-                key=lambda row: row.setting[axis],
-            )
-            for rate in rates
-        }
-        lines = apart(
-            {str(r): [x.interval.mean for x in c if x.interval] for r, c in curves.items()}
-        )
-        for rate, curve in curves.items():
-            look = dict(looks[rate])
-            look["linestyle"] = lines.get(str(rate), "-")
+        curves = _by(members, lambda row: row.setting["compression"], axis)
+        lines = _apart(dict(sorted(curves.items())))
+        for rate, curve in sorted(curves.items()):
             name = "r = 1: no sketch" if rate == 1 else f"r = {rate:g}"
-            _curve(panel, axis, curve, name, look, logarithmic)
-        _slack_band(panel, axis, curves[rates[0]], slack, table.lower_is_better)
+            _curve(panel, axis, curve, name, looks[rate] | lines.get(rate, {}), logarithmic)
+        _slack_band(panel, axis, curves[min(curves)], slack, table.lower_is_better)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
         panel.set_title(title, fontsize=10)
         if logarithmic:
             plain_logarithms(panel.yaxis, *panel.get_ylim())
-    axes[0].set_ylabel(LABELS.get(table.metric, table.metric))
+    axes[0].set_ylabel(_label(table.metric))
     finish(figure, axes, caption(table))
     return figure
 
@@ -476,16 +474,12 @@ def donoho_tanner(delta: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def draw_phase(table: Tabular, *, width: float = 1.0) -> Figure:
     """Draw the share of recovered means over m/d and s/m, with the theoretical line."""
-    only = str(table.fixed.get("decoder", ""))
     shares: dict[str, dict[tuple[float, float], list[bool]]] = {}
     for result in table.results:
-        cell, error = result.cell, result.metrics.get("relative_error")
+        setting, error = result.cell.setting(), result.metrics.get("relative_error")
         if error is not None:
-            setting = cell.setting()
-            name = (
-                ", ".join(str(setting[n]) for n in ("encoder", "decoder") if n in table.varying)
-                or f"{cell.spec.encoder}, {only}"
-            )
+            names = [name for name in ("encoder", "decoder") if name in table.varying]
+            name = ", ".join(str(setting[each]) for each in names or ("encoder", "decoder"))
             place = 1 / setting["compression"], setting["density"]
             shares.setdefault(name, {}).setdefault(place, []).append(error < RECOVERED)
     figure, axes = _grid(max(len(shares), 1), 4.3 * width, 3.6)
@@ -500,14 +494,9 @@ def draw_phase(table: Tabular, *, width: float = 1.0) -> Figure:
         )
         delta = np.linspace(max(_edges(xs)[0], 0.01), min(_edges(xs)[-1], 1.0), 200)
         line = donoho_tanner(delta)
-        for ink, wide in (("white", 3.6), (PALETTE[1], 1.8)):
-            panel.plot(
-                delta,
-                line,
-                color=ink,
-                linewidth=wide,
-                label="ℓ₁ theory (Donoho and Tanner)" if ink != "white" else None,
-            )
+        label = "ℓ₁ theory (Donoho and Tanner)"
+        panel.plot(delta, line, color="white", linewidth=3.6)
+        panel.plot(delta, line, color=PALETTE[1], linewidth=1.8, label=label)
         panel.set_ylim(_edges(ys)[0], _edges(ys)[-1])
         panel.set_xlabel("m/d")
         panel.set_title(name, fontsize=10)

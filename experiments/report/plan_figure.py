@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.report.style import PALETTE, finish, new_figure
+from experiments.report.style import PALETTE, finish, new_figure, tidy
 from sparse_secagg.planner import Plan, TradeOff, trade_offs
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def draw_plan(made: Plan, request: dict[str, Any], *, width: float = 7.2) -> Fig
         ylabel="predicted squared error / clip²",
     )
     _set_limits(axis, made, curves)
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+    tidy(axis)
     handles = [*_legend(curves), *axis.get_legend_handles_labels()[0]]
     finish(figure, [axis], f"{_caption(made)}; {_choice(made)}", handles=handles)
     return figure

@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.recordings.prepared import RoundData
 from experiments.report.figures import caption
-from experiments.report.style import PALETTE, decoder_label, finish, new_figure
+from experiments.report.style import PALETTE, decoder_label, finish, new_figure, tidy
 from experiments.report.tables import TextTable
 from experiments.results.compressibility import SHARES, Compressibility, compressibility
 from experiments.results.statistics import mean_of
@@ -109,8 +109,7 @@ def draw_energy(rounds: Sequence[RoundSummary], *, width: float = 1.0) -> Figure
         axes[1].set(xscale="log", xlabel="rank", ylabel="share of the energy of the layer")
     for axis in axes:
         axis.set_ylim(0, 1.05)
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
+        tidy(axis)
     n, d = rounds[0].shape
     finish(figure, axes, f"d = {d:,}, n = {n:,}, clip {rounds[0].data.clip_norm:.3g}")
     return figure

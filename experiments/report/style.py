@@ -42,15 +42,7 @@ _DECODERS = {
 _OTHERS = (("#6A3D9A", "h"), ("#B15928", "8"), ("#1B7837", "H"), ("#7F0000", "p"))
 _LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (1, 2)), (0, (6, 1, 1, 1)))
 #: Lines of a decoder with options: which decoder, hence which colour, is said by its name.
-_OPTIONS = {
-    "": 0,
-    "debias": 1,
-    "low_rank": 2,
-    "low_rank,debias": 3,
-    "auto": 4,
-    "auto,debias": 5,
-    "positive": 1,
-}
+_OPTIONS = ("", "debias", "low_rank", "low_rank,debias", "auto", "auto,debias")
 
 
 def decoder_style(decoder: str) -> dict[str, Any]:
@@ -59,7 +51,8 @@ def decoder_style(decoder: str) -> dict[str, Any]:
     name = ALIASES.get(name, name)
     pick = zlib.crc32(name.encode()) % len(_OTHERS)
     colour, marker = _DECODERS.get(name, _OTHERS[pick])
-    line = _OPTIONS.get(options, 1 + zlib.crc32(options.encode()) % (len(_LINES) - 1))
+    other = 1 + zlib.crc32(options.encode()) % (len(_LINES) - 1)
+    line = _OPTIONS.index(options) if options in _OPTIONS else other
     filled = {} if not options else {"markerfacecolor": "white"}
     return {"color": colour, "marker": marker, "linestyle": _LINES[line], **filled}
 
@@ -97,12 +90,12 @@ def apart(curves: Mapping[str, Sequence[float]]) -> dict[str, Any]:
                 break
         else:
             groups.append([name])
-    lines: dict[str, Any] = {}
-    for group in groups:
-        gap = 5.0 * (len(group) - 1)
-        if gap:
-            lines |= {name: (5.0 * k, (5.0, gap)) for k, name in enumerate(group)}
-    return lines
+    return {
+        name: (5.0 * k, (5.0, 5.0 * (len(group) - 1)))
+        for group in groups
+        if len(group) > 1
+        for k, name in enumerate(group)
+    }
 
 
 def _coincide(a: Sequence[float], b: Sequence[float]) -> bool:
@@ -162,6 +155,12 @@ def _handles(axes: Sequence[Axes]) -> dict[str, Any]:
         for handle, label in zip(*panel.get_legend_handles_labels()):
             found.setdefault(label, handle)
     return found
+
+
+def tidy(panel: Axes) -> None:
+    """Leave of a panel's frame what is needed to read it."""
+    panel.grid(alpha=0.25, linewidth=0.6)
+    panel.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from rich.console import Console
 from experiments.datasets.domains import is_public
 from experiments.private_files import make_folder, write_text
 from experiments.report.html import Picture, Section, version_tables, write_report
-from experiments.report.style import PALETTE, apart, decoder_style, finish, new_figure, save
+from experiments.report.style import PALETTE, apart, decoder_style, finish, new_figure, save, tidy
 from experiments.report.tables import TextTable, print_table, write_tables
 from experiments.report.terminal import literal
 from experiments.training import tasks
@@ -205,8 +205,7 @@ def draw(result: TrainingResult, *, width: float = 1.0) -> Figure:
     for panel in (left, *right):
         panel.set_xlim(0, rounds[-1])
         panel.locator_params(axis="x", integer=True)
-        panel.grid(alpha=0.3)
-        panel.spines[["top", "right"]].set_visible(False)
+        tidy(panel)
     noise = f"z = {spec.noise_multiplier:g}"
     if spec.noise_multiplier is None:
         noise = f"ε = {spec.epsilon:g} in all"

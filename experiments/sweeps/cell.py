@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -130,19 +129,3 @@ class Cell(ABC):
 def _hash(document: dict[str, Any]) -> str:
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def check_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Raise unless the value is a whole number within the limits."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not (whole and value >= least and (most is None or value <= most)):
-        upper = "" if most is None else f" and at most {most}"
-        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}{upper}.")
-
-
-def check_number(name: str, value: Any, least: float, *, open_below: bool = False) -> None:
-    """Raise unless the value is a finite number within the limit."""
-    fine = isinstance(value, int | float) and math.isfinite(value)
-    if not fine or value < least or (open_below and value == least):
-        word = "above" if open_below else "of at least"
-        raise ValueError(f"{name}={value!r} must be a finite number {word} {least:g}.")

@@ -15,7 +15,7 @@ from experiments.datasets import choose_domain
 from experiments.decoders import check_decoder
 from experiments.holding import ROUND_NAMES, HoldsSpec, spec_values
 from experiments.recordings.prepared import draw_seed
-from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured, check_number, check_whole
+from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured
 from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
 from experiments.sweeps.means import MEANS, synthetic_clients
 from experiments.sweeps.recorded import prepared_round, recorded_round, round_numbers
@@ -25,6 +25,7 @@ from experiments.training.heavy_hitters import N_TOP, hits, reported
 from experiments.training.loop import load_data, run_training
 from sparse_secagg import RoundSpec, mechanisms
 from sparse_secagg.encoders import registry
+from sparse_secagg.validation import check_integer, check_positive
 
 _ROUND_AXES = (
     "compression",
@@ -86,10 +87,10 @@ class RoundCell(HoldsSpec, Cell):
         registry.get(self.spec.encoder)
         mechanisms.get(self.spec.mechanism)
         check_decoder(self.spec.decoder, self.sketched_by, items=self.counts_items)
-        check_whole("seed", self.seed, 0)
-        check_whole("top", self.top, 1)
+        check_integer("seed", self.seed, 0)
+        check_integer("top", self.top, 1)
         if self.clients is not None:
-            check_whole("clients", self.clients, 2)
+            check_integer("clients", self.clients, 2)
         if self.spec.compression is None:
             raise ValueError("compression=None must be a number of at least 1.")
         if not 0 <= self.threshold < 1:
@@ -200,13 +201,13 @@ class MeanCell(RoundCell):
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         if self.mean not in MEANS:
             raise ValueError(f"mean={self.mean!r} is not known; choose one of {', '.join(MEANS)}.")
-        check_whole("dim", self.dim, 2)
+        check_integer("dim", self.dim, 2)
         super().check(inputs)
-        check_whole("clients", self.clients, 2)
+        check_integer("clients", self.clients or 0, 2)
         if self.has_sparsity:
-            check_whole("sparsity", self.nonzeros, 1, self.dim)
-        check_number("norm", self.norm, 0, open_below=True)
-        check_number("spread", self.spread, 0)
+            check_integer("sparsity", self.nonzeros or 0, 1, self.dim)
+        check_positive("norm", self.norm)
+        check_positive("spread", self.spread, or_zero=True)
         if self.dim < (self.spec.compression or 1.0):
             raise ValueError(
                 f"compression={self.spec.compression:g} of dim={self.dim} leaves no coordinate."
