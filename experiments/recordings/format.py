@@ -204,7 +204,11 @@ def _parse_round(found: Any, check: _Checker) -> RoundEntry:
         value = found.get(key)
         check.that(_is_count(value), f"round {number}: {key}={value!r} is not a positive integer")
     dtype, digest = found.get("dtype"), found.get("sha256")
-    check.that(dtype == "float32", f"round {number}: dtype {dtype!r} is not float32")
+    check.that(
+        dtype == "float32",
+        f"round {number}: dtype {dtype!r} is not float32 (half precision, which version 0.1 could "
+        "pack, is unpacked by that version)",
+    )
     check.that(
         isinstance(digest, str) and _SHA256.fullmatch(digest) is not None,
         f"round {number}: sha256 {digest!r} is not a checksum",

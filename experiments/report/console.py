@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -61,19 +62,12 @@ def winners_text(table: SweepTable) -> str:
     """Return how often each decoder won alone, or shared the win; "" with a single decoder."""
     if "decoder" not in table.varying:
         return ""
-    alone: dict[str, int] = {}
-    shared: dict[str, int] = {}
     rows = table.winners()
-    for row in rows:
-        if row.winner.tied:
-            for name in (row.winner.best, *row.winner.tied):
-                shared[name] = shared.get(name, 0) + 1
-        else:
-            alone[row.winner.best] = alone.get(row.winner.best, 0) + 1
+    alone = Counter(row.winner.best for row in rows if not row.winner.tied)
+    shared = Counter(n for r in rows if r.winner.tied for n in (r.winner.best, *r.winner.tied))
     parts = [
-        f"{name} {alone.get(name, 0)}"
-        + (f" (and {shared[name]} shared)" if shared.get(name) else "")
-        for name in sorted({*alone, *shared}, key=lambda n: -alone.get(n, 0))
+        f"{name} {alone[name]}" + (f" (and {shared[name]} shared)" if shared[name] else "")
+        for name in sorted(alone | shared, key=lambda name: (-alone[name], name))
     ]
     return (
         f"Winners of {len(rows)} setting{'s' * (len(rows) > 1)}, compared on the same draws with "

@@ -93,21 +93,14 @@ def _legend(curves: list[TradeOff]) -> list[Any]:
 
     encoders = dict.fromkeys(curve.encoder for curve in curves)
     decoders = dict.fromkeys(curve.decoder for curve in curves)
-    colours = [
+    handles = [
         Line2D([], [], color=_COLOURS[name], linewidth=_WIDTHS[name], label=_NAMES[name])
         for name in encoders
     ]
-    lines = [
-        Line2D(
-            [],
-            [],
-            color="0.2",
-            linestyle=_LINES.get(name, "-."),
-            label=f"{_NAMES.get(name, name)} decoder",
-        )
-        for name in decoders
-    ]
-    return [*colours, *lines]
+    for name in decoders:
+        label, line = f"{_NAMES.get(name, name)} decoder", _LINES.get(name, "-.")
+        handles.append(Line2D([], [], color="0.2", linestyle=line, label=label))
+    return handles
 
 
 def _draw_bounds(axis: Any, made: Plan) -> None:

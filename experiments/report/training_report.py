@@ -42,21 +42,20 @@ _ROWS = 12
 
 def as_document(result: TrainingResult) -> dict[str, Any]:
     """Return the result, its weights aside, as JSON values; infinite ε is null."""
+    plain = ("n_parameters", "population", "observer", "bits_per_parameter", "unconverged")
+    history = result.history
     document: dict[str, Any] = {
         "config": result.config.parameters() | {"data": result.config.data},
-        "n_parameters": result.n_parameters,
-        "population": result.population,
-        "epsilon_server": [_finite(record.privacy.server) for record in result.history],
-        "epsilon_colluders": [_finite(record.privacy.colluders) for record in result.history],
-        "epsilon_release": [_finite(record.privacy.release) for record in result.history],
-        "clip_norm": [record.clip_norm for record in result.history],
-        "seconds": [record.seconds for record in result.history],
+        **{name: getattr(result, name) for name in (*plain, "not_private")},
+        **{
+            f"epsilon_{name}": [_finite(getattr(record.privacy, name)) for record in history]
+            for name in ("server", "colluders", "release")
+        },
+        **{
+            name: [getattr(record, name) for record in history] for name in ("clip_norm", "seconds")
+        },
         "epsilon": _finite(result.epsilon),
-        "observer": result.observer,
         "delta": result.config.spec.delta,
-        "bits_per_parameter": result.bits_per_parameter,
-        "unconverged": result.unconverged,
-        "not_private": result.not_private,
         "not_private_because": not_private_because(result),
     }
     if isinstance(result, HeavyHittersResult):
@@ -113,12 +112,8 @@ def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]
     files += write_tables(tables, folder / "training")
     section = Section(result.config.task, "", lines, pictures, tables)
     notes = [f"Not private: {reason}." for reason in not_private_because(result)]
-    more = {
-        "notes": notes,
-        "command": command,
-        "closing": "",
-        "versions": version_tables([versions()]),
-    }
+    made = version_tables([versions()])
+    more = {"notes": notes, "command": command, "closing": "", "versions": made}
     return [*files, write_report(folder / "report.html", "training", [section], **more)]
 
 

@@ -20,12 +20,6 @@ def cosine(estimate: NDArray[np.floating], truth: NDArray[np.floating]) -> float
     return float(np.dot(estimate, truth)) / lengths if lengths else 0.0
 
 
-def top_recall(estimate: NDArray[np.floating], truth: NDArray[np.floating], k: int) -> float:
-    """Return the share of the truth's k largest entries that are among the estimate's k largest."""
-    top, found = (set(np.argsort(-x, kind="stable")[:k].tolist()) for x in (truth, estimate))
-    return len(top & found) / k
-
-
 def top_support(
     estimate: NDArray[np.floating], truth: NDArray[np.floating], k: int
 ) -> tuple[float, float]:

@@ -3,21 +3,19 @@ import math
 import numpy as np
 import pytest
 
-from experiments.results.metrics import cosine, relative_error, top_recall, top_support
+from experiments.results.metrics import cosine, relative_error, top_support
 
 
 def test_measures_of_a_small_example_by_hand():
     truth, estimate = np.array([3.0, 4.0, 0.0]), np.array([3.0, 0.0, 4.0])
     assert relative_error(estimate, truth) == pytest.approx(32 / 25)
     assert cosine(estimate, truth) == pytest.approx(9 / 25)
-    assert top_recall(estimate, truth, 2) == 0.5
 
 
 def test_a_perfect_estimate():
     truth = np.arange(1.0, 6.0)
     assert relative_error(truth, truth) == 0
     assert cosine(truth, truth) == pytest.approx(1)
-    assert top_recall(truth, truth, 3) == 1
 
 
 def test_zero_vectors_give_no_false_praise():

@@ -148,10 +148,9 @@ def test_a_recording_is_read():
     assert np.isnan(recording[0]).sum() == 1
 
 
-def test_a_packed_recording_is_read_once_it_is_unzipped(tmp_path):
+def test_a_packed_recording_in_half_precision_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(RecordingError, match="opened once it is unzipped"):
         Recording.open(OLD / "packed.zip")
     shutil.unpack_archive(OLD / "packed.zip", tmp_path / "unpacked")
-    recording = Recording.open(tmp_path / "unpacked")
-    recording.verify()
-    assert list(recording.rounds) == [2, 7]
+    with pytest.raises(RecordingError, match="half precision.*version 0.1.*unpacked by that"):
+        Recording.open(tmp_path / "unpacked")
