@@ -96,6 +96,14 @@ def test_what_rounds_differ_in_does_not_widen_an_interval():
     assert mean_of(near, geometric=True).high < mean_of(alone, geometric=True).high / 2
 
 
+def test_the_mean_of_every_round_costs_a_degree_of_freedom():
+    values = {(2, 0): 0.80, (2, 1): 0.84, (7, 0): 0.60, (7, 1): 0.68}
+    squares = 2 * 0.02**2 + 2 * 0.04**2  # about the means 0.82 and 0.64
+    half = stats.t.isf(0.025, 4 - 2) * math.sqrt(squares / (4 - 2) / 4)
+    found = mean_of(values, geometric=False)
+    assert (found.low, found.high) == pytest.approx((0.73 - half, 0.73 + half))
+
+
 def test_only_draws_that_both_have_are_compared():
     gap = compare({(0, 0): 2.0, (0, 1): 4.0, (0, 9): 1e9}, draws(1.0, 2.0), ratio=True)
     assert (gap.value, gap.n) == (pytest.approx(2.0), 2)
