@@ -50,7 +50,18 @@ _SIGNIFICANT = 4.0
 
 @runtime_checkable
 class Prior(Protocol):
-    """What message passing asks of side information."""
+    """What message passing asks of side information.
+
+    See Also
+    --------
+    Groups, Previous, Scores : Those that are built in.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> isinstance(solvers.priors.Groups(labels=[0, 0, 1]), solvers.priors.Prior)
+    True
+    """
 
     def refine(self, denoiser: Denoiser) -> Denoiser:
         """Return a denoiser that does what this one does, and uses what is known of x."""
@@ -58,7 +69,31 @@ class Prior(Protocol):
 
 
 def refined(denoiser: Denoiser, prior: Prior | None) -> Denoiser:
-    """Return the denoiser that uses a prior; without one, the denoiser as it is."""
+    """Return the denoiser that uses a prior; without one, the denoiser as it is.
+
+    Parameters
+    ----------
+    denoiser : Denoiser
+        What is expected of the entries.
+    prior : Prior or None
+        What is known of them beforehand.
+
+    Returns
+    -------
+    Denoiser
+        One that uses the prior.
+
+    See Also
+    --------
+    Prior : The contract.
+
+    Examples
+    --------
+    >>> from solvers.denoisers import Sparse
+    >>> from solvers.priors import refined
+    >>> refined(Sparse(), None)
+    Sparse(positive=False)
+    """
     if prior is None:
         return denoiser
     if not isinstance(prior, Prior):
@@ -98,6 +133,11 @@ class Scores:
     Parameters
     ----------
     scores : array-like of shape (d,)
+        Any numbers; only their order counts.
+
+    See Also
+    --------
+    Groups : Where entries are active together.
 
     Examples
     --------
@@ -263,6 +303,22 @@ class Groups:
         Shapes of the layers, in the order of the flat vector: the groups are the rows of each
         matrix, its entries of equal first index. Entries of vectors, and those that the shapes do
         not cover, stand alone.
+
+    Raises
+    ------
+    ValueError
+        If neither or both of labels and shapes are given.
+
+    See Also
+    --------
+    Scores : Where entries are ranked, not grouped.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> prior = solvers.priors.Groups(shapes=[(3, 2)])
+    >>> hasattr(prior.refine(solvers.denoisers.Sparse()), "denoise")
+    True
     """
 
     labels: ArrayLike | None = None
@@ -343,6 +399,17 @@ class Previous:
         None.
     std_err : float or array-like of shape (d,)
         Its standard error; of an array the root mean square is taken.
+
+    See Also
+    --------
+    solvers.decode_jointly : Where the earlier sketch is at hand.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> prior = solvers.priors.Previous([0.1, 0.0, -0.2], std_err=0.05)
+    >>> hasattr(prior.refine(solvers.denoisers.Sparse()), "denoise")
+    True
     """
 
     estimate: ArrayLike
