@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_secagg.clipped_rows import as_vector
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.privacy.observers import RoundPrivacy
 from sparse_secagg.round.config import RoundConfig
@@ -192,9 +193,7 @@ class ClientAgent:
     def release(self, document: RoundDocument, x: Any) -> NDArray[np.uint64]:
         """Charge the round, durably, and return the client's message, ready to be masked."""
         config, privacy = self._agree(document)
-        vector = np.asarray(x)
-        if vector.dtype != np.float32:
-            vector = vector.astype(np.float64)
+        vector = as_vector(x)
         if vector.shape != (config.dim,):
             raise RefusedRoundError(
                 f"x has shape {vector.shape}, but the round is about vectors of shape "

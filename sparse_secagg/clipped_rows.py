@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from solvers.parallel import for_each
 
-__all__ = ["ClippedRows", "as_rows", "clip_factors"]
+__all__ = ["ClippedRows", "as_rows", "as_vector", "clip_factors"]
 
 #: Squared norms that doubles hold without losing digits.
 _SMALLEST, _LARGEST = 1e-280, 1e300
@@ -75,6 +75,21 @@ class ClippedRows:
             ),
             -(-d // step),
         )
+
+
+def as_vector(x: Any) -> NDArray[np.floating]:
+    """Return one client's vector in a form that kernels read; floats of 4 or 8 bytes as they are.
+
+    Memory-mapped arrays are read where they lie, tensors on a CPU too; half precision is widened to
+    single, and everything else to double.
+    """
+    if hasattr(x, "detach"):  # a tensor of PyTorch
+        x = x.detach().cpu()
+        x = x.float() if x.is_floating_point() and x.itemsize < 4 else x
+    x = np.asarray(x)
+    if x.dtype == np.float16:
+        return x.astype(np.float32)
+    return np.asarray(x, dtype=np.float32 if x.dtype == np.float32 else np.float64)
 
 
 def as_rows(X: Any) -> Any:

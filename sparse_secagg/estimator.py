@@ -24,6 +24,7 @@ from sparse_secagg.parameters import RoundParameters, documented
 from sparse_secagg.planner import Plan, describe_round
 from sparse_secagg.privacy import DEFAULT_ORDERS
 from sparse_secagg.round.aggregate import Aggregate, RoundResult
+from sparse_secagg.round.dask_rows import is_dask_array
 from sparse_secagg.round.diagnostics import Diagnostics
 from sparse_secagg.round.parts import parts_of
 from sparse_secagg.round.spec import RoundSpec, decoder_name
@@ -51,7 +52,11 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
         Whether ``fit`` compares its result with the data, for ``diagnostics_``; this takes another
         pass over them.
     n_jobs : int or None, default=None
-        Threads: 1 for one, None or -1 for all.
+        Blocks of clients that are encoded at a time, each on one thread; -1 for one per core. They
+        run in threads, or wherever ``joblib.parallel_config`` says. None: one block after the
+        other, on all threads. The result does not depend on it.
+    verbose : bool, default=False
+        Whether ``fit`` says on the console how many clients it has encoded.
 
     Attributes
     ----------
@@ -121,6 +126,7 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
     simulation_seed: int | None = None
     diagnostics: bool = False
     n_jobs: int | None = None
+    verbose: bool = False
 
     @property
     def spec(self) -> RoundSpec:
@@ -180,8 +186,9 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like, sparse matrix or recording of shape (n_clients, d)
-            One client a row. A row with NaN or Inf counts as zero. Rows are read in blocks.
+        X : array-like, sparse matrix, recording or Dask array of shape (n_clients, d)
+            One client a row. A row with NaN or Inf counts as zero. Rows are read in blocks. Those
+            of a Dask array are encoded by the workers that hold them, and stay there.
         y : ignored
         sample_weight : array-like of shape (n_clients,), optional
             Public weights, scaled to at most 1 and applied before clipping.
@@ -207,6 +214,8 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
                 simulation_seed=self.simulation_seed,
                 diagnostics=self.diagnostics,
                 previous=getattr(self, "aggregate_", None),
+                n_jobs=self.n_jobs,
+                progress=_tell if self.verbose else None,
             )
             with aggregate.timed("decode mean"):
                 aggregate.solver  # noqa: B018 -- fitted here, kept by the aggregate
@@ -331,7 +340,8 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
         )
 
     def _check_rows(self, X: Any, reset: bool = True) -> Any:
-        if hasattr(X, "__array__") or sp.issparse(X) or not hasattr(X, "shape"):
+        held = hasattr(X, "__array__") and not is_dask_array(X)
+        if held or sp.issparse(X) or not hasattr(X, "shape"):
             return validate_data(
                 self,
                 X,
@@ -360,6 +370,10 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.non_deterministic = True
         return tags
+
+
+def _tell(done: int, n: int) -> None:
+    print(f"\r{done:,} of {n:,} clients", end="\n" if done == n else "", file=sys.stderr, flush=True)
 
 
 def _inside_model_selection() -> bool:

@@ -93,3 +93,10 @@ class AggregateFileError(ValueError):
     >>> issubclass(AggregateFileError, ValueError)
     True
     """
+
+
+    """A file is not a saved aggregate, is damaged, or is of another version."""
+
+
+class ClusterError(RuntimeError):
+    """The workers of a round cannot be reached; nothing was decoded."""

@@ -9,14 +9,17 @@ secret and is never used for noise, rounding or masks.
 from __future__ import annotations
 
 import hashlib
+import math
 import numbers
 import secrets
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 _MAX_SEED = 2**64
+#: Words that are made at once where they are used up on the way.
+_PIECE = 2**20
 
 
 def resolve_seed(random_state: Any) -> int:
@@ -62,6 +65,35 @@ def words(key: np.uint64, start: int, stop: int) -> NDArray[np.uint64]:
     return out
 
 
-def random_signs(key: np.uint64, size: int) -> NDArray[np.float64]:
+def random_signs(key: np.uint64, size: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Return ``size`` signs ±1, from the lowest bits of the stream's words."""
-    return 1.0 - 2.0 * (words(key, 0, size) & np.uint64(1)).astype(np.float64)
+    signs = np.empty(size, dtype=dtype)
+    for start in range(0, size, _PIECE):
+        stop = min(start + _PIECE, size)
+        bits = words(key, start, stop) & np.uint64(1)
+        signs[start:stop] = 1 - 2 * bits.astype(np.int8)
+    return signs
+
+
+def smallest_words(key: np.uint64, size: int, count: int) -> NDArray[np.int64]:
+    """Return where the ``count`` smallest of the first ``size`` words are, in order.
+
+    They are a uniform sample without replacement. No word comes twice: mixing is a bijection.
+    """
+    # a few more than enough, almost surely; no array of length ``size`` is made
+    expected = count + 10 * math.sqrt(count) + 10
+    while True:
+        limit = np.uint64(min(expected / size, 1.0) * (2.0**64 - 2.0**11))
+        if expected >= size:
+            limit = np.uint64(2**64 - 1)
+        places, found = [], []
+        for start in range(0, size, _PIECE):
+            piece = words(key, start, min(start + _PIECE, size))
+            small = np.flatnonzero(piece <= limit)
+            places.append(small + start)
+            found.append(piece[small])
+        candidates = np.concatenate(places)
+        if len(candidates) >= count:
+            order = np.argpartition(np.concatenate(found), count - 1)[:count]
+            return np.sort(candidates[order])
+        expected *= 2

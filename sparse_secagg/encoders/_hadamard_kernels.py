@@ -32,6 +32,18 @@ def gather(padded, rows, scale, out):
 
 
 @numba.njit(cache=True, nogil=True)
+def gather_part(part, b, rows, start, stop, out):
+    """Add what the transform of part ``b`` of a vector gives to the kept rows start … stop-1."""
+    n = part.shape[0]
+    for k in range(start, stop):
+        i, j = rows[k] // n, rows[k] & (n - 1)
+        parity = i & b  # of at most 8 parts: three bits
+        parity ^= parity >> 2
+        parity ^= parity >> 1
+        out[k] += -part[j] if parity & 1 else part[j]
+
+
+@numba.njit(cache=True, nogil=True)
 def sketch_row(x, signs, rows, norm, scale, padded, out):
     """Write scale·R·H·E x for one vector; ``padded`` is workspace, ``norm`` makes H orthonormal.
 

@@ -15,13 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from solvers.operators import Operator
 from solvers.parallel import for_each, n_threads
 from sparse_secagg.encoders.base import LinearEncoder, dense_rows, resolve_n_components
-from sparse_secagg.public_randomness import random_signs, stream_key, words
+from sparse_secagg.public_randomness import random_signs, smallest_words, stream_key
 from sparse_secagg.walsh_hadamard import fwht, next_power_of_two
 
 #: Vectors transformed back at once: padded copies of a whole batch could be large.
 _BATCH = 4
 #: Fewer entries than this are left to one thread.
 _THREADED_FROM = 2**16
+#: Vectors of this padded length and longer are transformed part by part.
+_LONG = 2**22
+_PARTS = 8
 
 
 class HadamardOperator(Operator):
@@ -34,10 +37,8 @@ class HadamardOperator(Operator):
         super().__init__(dtype=np.dtype(np.float64), shape=(m, d))
         self.seed = seed
         self.padded = self.orthogonal_dimension = next_power_of_two(d)
-        self.signs = random_signs(stream_key(seed, "hadamard-signs"), d).astype(np.int8)
-        # the rows with the m smallest words are a uniform sample without replacement
-        order = words(stream_key(seed, "hadamard-rows"), 0, self.padded)
-        self.rows = np.sort(np.argpartition(order, m - 1)[:m])
+        self.signs = random_signs(stream_key(seed, "hadamard-signs"), d, np.int8)
+        self.rows = smallest_words(stream_key(seed, "hadamard-rows"), self.padded, m)
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()
@@ -47,9 +48,10 @@ class HadamardOperator(Operator):
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
         out = np.empty((X.shape[1], self.shape[0]))
-        if len(out) == 1 or not _is_readable(X):
+        if self._in_parts or len(out) == 1 or not _is_readable(X):
+            sketch = self._sketch_in_parts if self._in_parts else self._sketch_one
             for i in range(len(out)):
-                self._sketch_one(dense_rows(X[:, [i]])[:, 0], out[i])
+                sketch(X[:, i] if isinstance(X, np.ndarray) else dense_rows(X[:, [i]])[:, 0], out[i])
         else:
             self._sketch_rows(X.T, out)
         return out.T
@@ -74,6 +76,35 @@ class HadamardOperator(Operator):
         padded = np.zeros(self.padded)
         np.multiply(x, self.signs, out=padded[: len(x)])
         gather(fwht(padded), self.rows, self._scales[1], out)
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether a padded copy would be long, and the sketch is short beside it."""
+        return self.padded >= _LONG and _PARTS * self.shape[0] <= self.padded
+
+    def _sketch_in_parts(self, x: NDArray[Any], out: NDArray[np.float64]) -> None:
+        """Sketch a long vector with a workspace of D/8: H_D is H_8 ⊗ H_{D/8}.
+
+        Row i·D/8 + j of H takes entry j of the transform of part b with the sign of H_8 at (i, b).
+        """
+        from sparse_secagg.encoders._hadamard_kernels import gather_part
+
+        n, m = self.padded // _PARTS, len(out)
+        part = np.empty(n)
+        step = -(-m // n_threads())
+        out[:] = 0.0
+        for b in range(-(-len(x) // n)):
+            entries = x[b * n : (b + 1) * n]
+            filled = part[: len(entries)]
+            np.multiply(entries, self.signs[b * n : b * n + len(entries)], out=filled)
+            part[len(entries) :] = 0.0
+            fwht(part)
+
+            def add(k: int, b: int = b) -> None:
+                gather_part(part, b, self.rows, k * step, min((k + 1) * step, m), out)
+
+            for_each(add, -(-m // step), threaded=m >= _THREADED_FROM)
+        out *= _PARTS**-0.5 * self._scales[1]
 
     @property
     def _scales(self) -> tuple[float, float]:

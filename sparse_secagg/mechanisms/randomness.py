@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,14 @@ class Randomness:
         """Return ``n`` new independent sources: one for each client, round or thread."""
         raise NotImplementedError
 
+    def split(self, counts: Sequence[int]) -> list[Randomness]:
+        """Return sources that, one after the other, spawn what this one would have.
+
+        The k-th is there to ``spawn(counts[k])`` and for nothing else: clients get the same streams
+        however they are spread over blocks and workers.
+        """
+        raise NotImplementedError
+
     def words(self, n: int) -> NDArray[np.uint64]:
         """Return the next ``n`` 64-bit words."""
         out = np.empty(n, dtype=np.uint64)
@@ -83,6 +92,10 @@ class PrivateRandomness(Randomness):
     def spawn(self, n: int) -> list[Randomness]:
         """Return ``n`` new sources, each with its own key."""
         return [PrivateRandomness() for _ in range(n)]
+
+    def split(self, counts: Sequence[int]) -> list[Randomness]:
+        """Return new sources, which take keys of their own wherever they are used."""
+        return self.spawn(len(counts))
 
     def __repr__(self) -> str:
         return "PrivateRandomness()"
@@ -133,6 +146,16 @@ class SimulationRandomness(Randomness):
         """Return ``n`` new sources; a later call returns others."""
         first, self._spawned = self._spawned, self._spawned + n
         return [SimulationRandomness(self.seed, (*self.path, first + i)) for i in range(n)]
+
+    def split(self, counts: Sequence[int]) -> list[Randomness]:
+        """Return sources that spawn the next streams of this one, so many each."""
+        parts: list[Randomness] = []
+        for count in counts:
+            part = SimulationRandomness(self.seed, self.path)
+            part._spawned = self._spawned
+            self._spawned += count
+            parts.append(part)
+        return parts
 
     def __repr__(self) -> str:
         return f"SimulationRandomness({self.seed}, path={self.path})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from sparse_secagg.mechanisms.sums import centre
 from sparse_secagg.round.parts import Round
 from sparse_secagg.round.sketching import SketchCounts
 
-__all__ = ["Diagnostics", "Witness"]
+__all__ = ["Diagnostics", "Sightings", "Witness"]
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,54 @@ class Diagnostics:
     squared_norm: float
 
 
+class Sightings:
+    """What was seen of some clients: sums of their vectors and counts, which can be added.
+
+    Parameters
+    ----------
+    dim : int
+        Length d of a vector.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.total, self.clipped_total = np.zeros((2, dim))
+        self.n_nonfinite = self.n_clipped = self.n_sketch_clipped = self.n_rejected = 0
+
+    def see(self, counts: SketchCounts, report: EncodeReport) -> None:
+        """Add a batch of clients."""
+        counts.add_to(self.total, self.clipped_total)
+        self.n_nonfinite += counts.n_nonfinite
+        self.n_clipped += counts.n_clipped
+        self.n_sketch_clipped += report.n_clipped
+        self.n_rejected += report.n_rejected
+
+    def __add__(self, other: Sightings) -> Sightings:
+        """Return what was seen of these and other clients."""
+        both = copy.copy(self)
+        for name, value in vars(other).items():
+            setattr(both, name, getattr(self, name) + value)
+        return both
+
+
 class Witness:
-    """Watches the clients of a round and adds up what only a simulation may know.
+    """Adds up what only a simulation may know of the clients of a round.
 
     Parameters
     ----------
     round_ : Round
         The round.
+
+    Attributes
+    ----------
+    seen : Sightings
+        Of the clients.
     """
 
     def __init__(self, round_: Round) -> None:
         self._round = round_
-        self._sum, self._clipped_sum = np.zeros((2, round_.config.dim))
-        self._n_nonfinite = self._n_clipped = self._n_sketch_clipped = self._n_rejected = 0
+        self.seen = Sightings(round_.config.dim)
         self._total = np.zeros(0, dtype=np.uint64)
         self._scale = 1.0
-
-    def see_clients(self, counts: SketchCounts, report: EncodeReport) -> None:
-        """Add a batch of clients."""
-        counts.add_to(self._sum, self._clipped_sum)
-        self._n_nonfinite += counts.n_nonfinite
-        self._n_clipped += counts.n_clipped
-        self._n_sketch_clipped += report.n_clipped
-        self._n_rejected += report.n_rejected
 
     def see_sum(self, total: NDArray[np.uint64], scale: float) -> None:
         """Remember the modular sum, and by what weights scale the mean."""
@@ -84,14 +110,14 @@ class Witness:
         """Compare a sketch and a decoded mean with the truth. Dropouts count as errors."""
         n = self._round.config.mechanism.n_clients
         operator = self._round.encoder.operator_
-        truth, clipped = self._scale * self._sum / n, self._scale * self._clipped_sum / n
+        truth, clipped = self._scale * self.seen.total / n, self._scale * self.seen.clipped_total / n
         true_sketch = operator.matvec(clipped)
         return Diagnostics(
-            n_nonfinite=self._n_nonfinite,
-            n_clipped=self._n_clipped,
-            n_sketch_clipped=self._n_sketch_clipped,
-            n_rejected=self._n_rejected,
-            n_wrapped=self._wrapped(operator.matvec(self._clipped_sum)),
+            n_nonfinite=self.seen.n_nonfinite,
+            n_clipped=self.seen.n_clipped,
+            n_sketch_clipped=self.seen.n_sketch_clipped,
+            n_rejected=self.seen.n_rejected,
+            n_wrapped=self._wrapped(operator.matvec(self.seen.clipped_total)),
             clipping_error=float(np.sum((clipped - truth) ** 2)),
             compression_error=float(np.sum((operator.rmatvec(true_sketch) - clipped) ** 2)),
             privatisation_error=float(np.sum((sketch - true_sketch) ** 2)),

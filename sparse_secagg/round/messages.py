@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sparse_secagg.clipped_rows import as_vector
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.privacy.observers import Costed, RoundPrivacy
@@ -64,7 +65,7 @@ class Estimate(Costed):
 
 def client_encode(
     config: RoundConfig | str | bytes,
-    x: ArrayLike,
+    x: Any,
     *,
     policy: ClientPolicy | None = None,
     rng: Randomness | None = None,
@@ -80,8 +81,8 @@ def client_encode(
     ----------
     config : RoundConfig, str or bytes
         The round, or its JSON.
-    x : array-like of shape (d,)
-        The client's vector. With NaN or Inf in it, the client contributes the zero vector.
+    x : array-like or torch.Tensor of shape (d,)
+        The client's vector; arrays of floats, memory maps too, are not copied. With NaN or Inf in it, the client contributes the zero vector.
     policy : ClientPolicy
         The client's limits; without them nothing is sent.
     rng : Randomness, optional
@@ -118,9 +119,7 @@ def client_encode(
         )
     if not isinstance(config, RoundConfig):
         config = RoundConfig.from_json(config)
-    x = np.asarray(x)
-    if x.dtype != np.float32:
-        x = x.astype(np.float64, copy=False)
+    x = as_vector(x)
     if x.shape != (config.dim,):
         raise RefusedRoundError(
             f"x has shape {x.shape}, but the round is about vectors of shape ({config.dim},)."

@@ -1,7 +1,7 @@
 """PrivateRound: all parties of a round in one process.
 
-Rows are read in blocks: clip, sketch, encode, add to the secure sum. The ledger is charged before
-the first message is made, for the survivors that are certain; what the round really cost replaces
+Blocks of rows are clipped, sketched, encoded and added to the secure sum, here or by workers
+(:mod:`~sparse_secagg.round.cohort`). The ledger is charged before the first message is made, for the survivors that are certain; what the round really cost replaces
 the charge once they are known.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from sparse_secagg.mechanisms.randomness import Randomness
@@ -25,6 +24,7 @@ from sparse_secagg.privacy.observers import RoundPrivacy
 from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.round.aggregate import Aggregate, privacy_of_round
 from sparse_secagg.round.clipping import AdaptiveClip
+from sparse_secagg.round.cohort import Cohort, Rows
 from sparse_secagg.round.diagnostics import Witness
 from sparse_secagg.round.feedback import ThresholdFeedback
 from sparse_secagg.round.parts import Round
@@ -32,9 +32,6 @@ from sparse_secagg.secagg.contract import Aggregation, SecureAggregation
 from sparse_secagg.secagg.result import AggregationResult
 
 __all__ = ["Account", "PrivateRound", "continued", "open_ledger"]
-
-#: Bytes of sketches, messages and rows read from elsewhere that are held at once.
-_BLOCK_BYTES = 2**26
 
 
 @dataclass
@@ -63,6 +60,8 @@ class PrivateRound:
         Whether ``rng`` is predictable.
     witness : Witness, optional
         Sees the clients' data, for diagnostics.
+    progress : callable, optional
+        Called with the numbers of clients encoded and of all clients.
     """
 
     parts: Round
@@ -76,61 +75,53 @@ class PrivateRound:
     prior: Any = None
     simulated: bool = False
     witness: Witness | None = None
+    progress: Callable[[int, int], object] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def run(
-        self, X: Any, weights: NDArray[np.float64] | None = None, dropouts: Any = None
+        self, rows: Rows, weights: NDArray[np.float64] | None = None, dropouts: Any = None
     ) -> Aggregate:
-        """Run the round over the rows of X, one a client, and return what the server has then."""
+        """Run the round over the rows, one a client, and return what the server has then."""
         account = Account(self.ledger, self.parts, self.clip, self.sampling)
-        summed, norms = self._collect(X, weights, dropouts, account)
+        summed, norms = self._collect(rows, weights, dropouts, account)
         if self.clip is not None:
             # only survivors' bits, and their noise, can be counted on
             self._move_clip(self.clip, norms[summed.survivors])
         return self._decode(summed, weights, account.privacy)
 
     def _collect(
-        self, X: Any, weights: NDArray[np.float64] | None, dropouts: Any, account: Account
+        self, rows: Rows, weights: NDArray[np.float64] | None, dropouts: Any, account: Account
     ) -> tuple[AggregationResult, NDArray[np.float64]]:
         """Encode the rows in blocks and add them up; return the sum and the norms of the rows."""
         p = self.parts.config.mechanism
         adding = self.secagg.begin(
-            X.shape[0],
+            rows.shape[0],
             p.padded_dim,
             modulus=p.modulus,
             dropouts=dropouts,
             context=self.parts.config.to_json().encode(),
         )
+        rows.check()
         account.open(adding)
+        cohort = Cohort(
+            self.parts, self.rng, weights, adding.included, self.witness is not None, self.progress
+        )
         norms = []
-        step = self._rows_at_once(X)
-        for start in range(0, X.shape[0], step):
-            rows = slice(start, min(start + step, X.shape[0]))
-            messages, lengths = self._messages(X[rows], None if weights is None else weights[rows])
-            norms.append(lengths)
+        for encoded in rows.encode(cohort):
+            norms.append(encoded.norms)
+            if self.witness is not None and encoded.seen is not None:
+                self.witness.seen += encoded.seen
+            for stage, spent in encoded.seconds.items():
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
             with self._timed("aggregate"):
-                adding.add(messages)
+                if encoded.summed:
+                    adding.add_sum(encoded.messages[0], len(encoded.norms))
+                else:
+                    adding.add(encoded.messages)
         with self._timed("aggregate"):
             summed = adding.finish()
         account.close(summed.n_survivors)
         return summed, np.concatenate(norms)
-
-    def _messages(
-        self, rows: Any, weights: NDArray[np.float64] | None
-    ) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-        with self._timed("sketch"):
-            sketches, counts = self.parts.sketch(rows, weights)
-        with self._timed("encode"):
-            messages = self.parts.mechanism.encode(sketches, self.rng)
-        if self.witness is not None:
-            self.witness.see_clients(counts, self.parts.mechanism.report_)
-        return messages, counts.norms
-
-    def _rows_at_once(self, X: Any) -> int:
-        """Return how many rows to read: sketch, rotated sketch, noise and message of each."""
-        p = self.parts.config.mechanism
-        in_memory = isinstance(X, np.ndarray) or sp.issparse(X)
-        return max(1, _BLOCK_BYTES // (32 * p.padded_dim + (0 if in_memory else 8 * X.shape[1])))
 
     def _move_clip(self, clip: AdaptiveClip, norms: NDArray[np.float64]) -> None:
         p = self.parts.config.mechanism

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
@@ -40,7 +40,9 @@ from sparse_secagg.planning.predictions import PREDICTIONS
 from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.round.aggregate import Aggregate
 from sparse_secagg.round.clipping import AdaptiveClip
+from sparse_secagg.round.cohort import LocalRows
 from sparse_secagg.round.config import RoundConfig
+from sparse_secagg.round.dask_rows import DaskRows, is_dask_array
 from sparse_secagg.round.decoders import make_decoder
 from sparse_secagg.round.diagnostics import Witness
 from sparse_secagg.round.parts import Round
@@ -198,13 +200,16 @@ class RoundSpec(RoundParameters):
         simulation_seed: int | None = None,
         diagnostics: bool = False,
         previous: Aggregate | None = None,
+        n_jobs: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Aggregate:
-        """Run one round over the rows of X, all parties in this process.
+        """Run one round over the rows of X, all parties in this process and its workers.
 
         Parameters
         ----------
-        X : array, sparse matrix, memmap or recording of shape (n, d)
-            One client a row. A row with NaN or Inf counts as zero. Rows are read in blocks.
+        X : array, sparse matrix, memmap, recording or Dask array of shape (n, d)
+            One client a row. A row with NaN or Inf counts as zero. Rows are read in blocks; those
+            of a Dask array are encoded where they are.
         sample_weight : array-like of shape (n,), optional
             Public weights, scaled to at most 1 and applied before clipping.
         dropouts : optional
@@ -219,10 +224,17 @@ class RoundSpec(RoundParameters):
             Keep what is needed to compare the result with the data, for ``diagnose``.
         previous : Aggregate, optional
             The round before, whose adaptive clip and error feedback this one carries on.
+        n_jobs : int, optional
+            Blocks of rows that are encoded at a time, each on one thread: of this process, or what
+            ``joblib.parallel_config`` says. None: one, which all threads work on. The result does
+            not depend on it. A Dask array brings its own workers.
+        progress : callable, optional
+            Called with the numbers of clients encoded and of all clients.
         """
-        n, d = X.shape
+        rows = DaskRows(X) if is_dask_array(X) else LocalRows(X, n_jobs)
+        n, d = rows.shape
         weights = None if sample_weight is None else _check_weights(sample_weight, n)
-        spec = self.resolved(d, n, sparse=sp.issparse(X))
+        spec = self.resolved(d, n, sparse=rows.sparse)
         make_decoder(spec.decoder, spec.prior)  # a bad name must not cost a round
         if self.feedback is not None and not isinstance(random_state, int | np.integer):
             raise ValueError(
@@ -246,7 +258,8 @@ class RoundSpec(RoundParameters):
             prior=spec.prior,
             simulated=simulation_seed is not None,
             witness=Witness(parts) if diagnostics else None,
-        ).run(X, weights, dropouts)
+            progress=progress,
+        ).run(rows, weights, dropouts)
 
     # -- parts --------------------------------------------------------------------------------
 

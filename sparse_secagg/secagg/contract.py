@@ -11,6 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from sparse_secagg.secagg.result import AggregationResult
@@ -27,14 +29,22 @@ class Aggregation(ABC):
         Clients that are in the sum for certain, if there is one.
     n_possible : int or None
         Clients that can be in it at most, where that is known beforehand.
+    included : ndarray of bool or None
+        Clients whose messages count, where sums of blocks of them (:meth:`add_sum`) will do in
+        their place. None where the protocol needs every message.
     """
 
     n_certain: int
     n_possible: int | None = None
+    included: NDArray[np.bool_] | None = None
 
     @abstractmethod
     def add(self, messages: Any) -> None:
         """Take the messages of the next clients, an array of shape (k, length)."""
+
+    def add_sum(self, total: NDArray[np.uint64], n_clients: int) -> None:
+        """Take the sum mod M of the included messages among the next ``n_clients`` clients."""
+        raise NotImplementedError(f"{type(self).__name__} needs the messages themselves")
 
     @abstractmethod
     def finish(self) -> AggregationResult:

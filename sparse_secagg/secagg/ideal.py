@@ -126,7 +126,8 @@ class IdealAggregation(Aggregation):
     def __init__(
         self, included: NDArray[np.bool_], length: int, modulus: int, faults: dict[int, str]
     ) -> None:
-        self._included, self._modulus, self._faults = included, modulus, faults
+        self.included: NDArray[np.bool_] = included
+        self._modulus, self._faults = modulus, faults
         self._total = np.zeros(length, dtype=np.uint64)
         self._added = 0
         self.n_certain = self.n_possible = int(included.sum())
@@ -134,25 +135,27 @@ class IdealAggregation(Aggregation):
 
     def add(self, messages: Any) -> None:
         here = slice(self._added, self._added + len(messages))
-        if here.stop > len(self._included) or messages.shape[1] != len(self._total):
+        if here.stop > len(self.included) or messages.shape[1] != len(self._total):
             raise ValueError(
-                f"messages has shape {messages.shape}, where {len(self._included) - self._added} "
+                f"messages has shape {messages.shape}, where {len(self.included) - self._added} "
                 f"messages of {len(self._total)} integers are left to come."
             )
-        block = modular_sum(messages, self._modulus, self._included[here])
-        self._total = (self._total + block) % np.uint64(self._modulus)
-        self._added = here.stop
+        self.add_sum(modular_sum(messages, self._modulus, self.included[here]), len(messages))
+
+    def add_sum(self, total: NDArray[np.uint64], n_clients: int) -> None:
+        self._total = (self._total + total) % np.uint64(self._modulus)
+        self._added += n_clients
 
     def finish(self) -> AggregationResult:
-        n = len(self._included)
+        n = len(self.included)
         if self._added != n:
             raise ValueError(f"{self._added} messages were added for a cohort of {n} clients.")
         nothing = np.zeros(n, dtype=np.int64)
         size = packed_size(len(self._total), bit_width(self._modulus))
         return AggregationResult(
             total=self._total,
-            survivors=np.flatnonzero(self._included),
-            payload_up=np.where(self._included, size, 0),
+            survivors=np.flatnonzero(self.included),
+            payload_up=np.where(self.included, size, 0),
             protocol_up=nothing,
             payload_down=nothing,
             protocol_down=nothing,

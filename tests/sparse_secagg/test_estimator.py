@@ -127,7 +127,7 @@ class TestFit:
         forms = [sp.csr_array(X), np.load(tmp_path / "X.npy", mmap_mode="r"), np.asfortranarray(X)]
         for form in forms:
             np.testing.assert_array_equal(fit(simulate(), form).sketch_, expected)
-        monkeypatch.setattr("sparse_secagg.round.run._BLOCK_BYTES", 8 * D * 7)
+        monkeypatch.setattr("sparse_secagg.round.cohort._BLOCK_BYTES", 8 * D * 7)
         np.testing.assert_array_equal(fit(simulate(), X).sketch_, expected)
 
     def test_anything_with_rows_reads_as_data(self, X):
@@ -338,7 +338,7 @@ class TestDropouts:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("sparse_secagg.secagg.ideal.modular_sum", interrupt)
+        monkeypatch.setattr("sparse_secagg.round.cohort.modular_sum", interrupt)
         with pytest.raises(KeyboardInterrupt):
             fit(estimator, X + 1)
         for name in ("sketch_", "mean_", "config_", "result_", "rdp_", "diagnostics_"):
