@@ -88,7 +88,7 @@ def as_vector(x: Any) -> NDArray[np.floating]:
         x = x.float() if x.is_floating_point() and x.itemsize < 4 else x
     x = np.asarray(x)
     if x.dtype == np.float16:
-        return x.astype(np.float32)
+        return np.asarray(x, dtype=np.float32)
     return np.asarray(x, dtype=np.float32 if x.dtype == np.float32 else np.float64)
 
 

@@ -373,7 +373,9 @@ class SparseSecAgg(RoundParameters, BaseEstimator):
 
 
 def _tell(done: int, n: int) -> None:
-    print(f"\r{done:,} of {n:,} clients", end="\n" if done == n else "", file=sys.stderr, flush=True)
+    print(
+        f"\r{done:,} of {n:,} clients", end="\n" if done == n else "", file=sys.stderr, flush=True
+    )
 
 
 def _inside_model_selection() -> bool:

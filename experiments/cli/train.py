@@ -85,6 +85,10 @@ def train(
     jobs: Annotated[
         int, typer.Option(parser=opt.whole, metavar="N", help="Threads of the local training.")
     ] = 1,
+    backend: Annotated[
+        str, typer.Option(help="Local training and encoding: threading or dask.")
+    ] = "threading",
+    scheduler: opt.Scheduler = None,
     seed: Annotated[
         int,
         typer.Option(
@@ -102,15 +106,18 @@ def train(
     from experiments.report import training_report
     from experiments.report.console import bar
     from experiments.report.terminal import literal
+    from experiments.sweeps.workers import check_backend
     from experiments.training import tasks
     from experiments.training.callbacks import EarlyStop
     from experiments.training.config import TrainingConfig
     from experiments.training.heavy_hitters import HeavyHittersResult
     from experiments.training.loop import run_training
     from experiments.training.records import RoundRecord
+    from sparse_secagg.exceptions import ClusterError
 
     console = Console(stderr=as_json)
     try:
+        check_backend(backend, scheduler, ("threading", "dask"))
         if "prior" in given:
             usual = tasks.get(task).settings.decoder
             given["decoder"] = with_prior([given.get("decoder", usual)], given.pop("prior"))[0]
@@ -131,10 +138,11 @@ def train(
                 resume=resume,
                 record=record,
                 jobs=jobs,
+                scheduler=scheduler,
                 progress=progress,
                 callbacks=[] if patience is None else [EarlyStop(patience)],
             )
-    except (ValueError, ImportError, FileExistsError) as error:
+    except (ValueError, ImportError, FileExistsError, ClusterError) as error:
         raise typer.BadParameter(str(error)) from error
     if names is not None and isinstance(result, HeavyHittersResult):
         result = result.named(names)

@@ -9,14 +9,17 @@ from typing import Any
 BACKENDS = ("loky", "threading", "multiprocessing", "sequential", "dask")
 
 
-def check_backend(backend: str, scheduler: str | None) -> None:
-    """Raise ValueError unless the backend can be used here."""
+def check_backend(
+    backend: str, scheduler: str | None, choices: Sequence[str] | None = None
+) -> None:
+    """Raise ValueError unless the backend is one of ``choices``, by default any that joblib has."""
     from joblib.parallel import BACKENDS as REGISTERED
     from joblib.parallel import EXTERNAL_BACKENDS
 
-    known = {*BACKENDS, *REGISTERED, *EXTERNAL_BACKENDS}
+    known = {*BACKENDS, *REGISTERED, *EXTERNAL_BACKENDS} if choices is None else choices
     if backend not in known:
-        raise ValueError(f"backend={backend!r} is not known; choose one of {', '.join(BACKENDS)}.")
+        shown = ", ".join(choices or BACKENDS)
+        raise ValueError(f"backend={backend!r} is not known; choose one of {shown}.")
     if (backend == "dask") != (scheduler is not None):
         raise ValueError(
             "backend='dask' and scheduler='tcp://HOST:PORT' belong together: give both or none."
@@ -49,7 +52,7 @@ def run_unordered(
     with ExitStack() as stack:
         if backend == "dask":
             # a client set as the default one must exist before joblib looks for it
-            stack.enter_context(_connect(scheduler))
+            stack.enter_context(connect(scheduler))
             stack.enter_context(parallel_config("dask"))
         elif backend == "loky":
             stack.enter_context(parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1))
@@ -67,7 +70,8 @@ def run_unordered(
         yield from parallel(calls)
 
 
-def _connect(scheduler: str | None) -> Any:
+def connect(scheduler: str | None) -> Any:
+    """Return a client of the cluster at ``scheduler``; raise ValueError if nobody answers there."""
     from distributed import Client
 
     try:

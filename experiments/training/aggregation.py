@@ -31,6 +31,7 @@ from sparse_secagg.encoders import BlockEncoder, registry
 from sparse_secagg.feedback import ThresholdFeedback
 from sparse_secagg.mechanisms import IntegerMechanism
 from sparse_secagg.privacy import OBSERVERS, Ledger, RoundPrivacy, Sampling
+from sparse_secagg.round.dask_rows import is_dask_array
 
 #: Relative width at which the search for the noise of a budget stops.
 _NOISE_TOLERANCE = 1e-6
@@ -102,7 +103,7 @@ class Aggregator:
         self.ledger = Ledger(spec.delta) if ledger is None else ledger
         self.randomness = ClientRandomness(config.seed)
         self.unconverged = 0
-        self._buffer = np.empty((0, 0))
+        self._buffer: NDArray[np.float64] = np.empty((0, 0))
         self.feedback = ThresholdFeedback(config.threshold) if config.threshold else None
         parameters = self._calibrated(self.noise_multiplier).parameters_
         self.bits_per_parameter = parameters.bits_per_client / self.dim
@@ -164,7 +165,7 @@ class Aggregator:
             simulation_seed=None if self.config.private_noise else self.randomness.noise(number),
             ledger=_Charges(self.ledger, self.sampling, self._key(number)),
         )
-        if isinstance(updates, np.ndarray) and not self.adaptive:
+        if not self.adaptive:
             updates = self._clipped(updates)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)  # the result says it once
@@ -179,20 +180,15 @@ class Aggregator:
             mean = self.feedback.apply(mean)
         return mean
 
-    def _clipped(self, updates: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the updates within the clip, in double precision, in one pass over them.
-
-        The round clips again, and finds nothing to do: its careful clipping of every row would
-        take a third of a round's time. A row with NaN or Inf is left for the round to zero.
-        """
+    def _clipped(self, updates: Any) -> Any:
+        """Return the updates within the clip, where they are."""
+        if is_dask_array(updates):
+            return updates.map_blocks(_within, self.clip_norm, dtype=np.float64)
+        if not isinstance(updates, np.ndarray):
+            return updates
         if self._buffer.shape != updates.shape:
             self._buffer = np.empty(updates.shape)
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            norms = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
-            scale = np.minimum(1.0, (1 - 1e-6) * self.clip_norm / norms)
-        scale[~np.isfinite(norms)] = 1.0
-        np.multiply(updates, scale[:, None], out=self._buffer)
-        return self._buffer
+        return _within(updates, self.clip_norm, self._buffer)
 
     def _decode(self, round_: SparseSecAgg) -> NDArray[np.float64]:
         # What a sparse fit leaves of a dense mean is noise to it as well: the Lasso then estimates
@@ -279,6 +275,21 @@ class Aggregator:
     def _key(self, number: int) -> str | None:
         """Name a round that would be the same bit for bit if it were run again: a simulated one."""
         return None if self.config.private_noise else f"{self.config.digest} round {number}"
+
+
+def _within(
+    updates: NDArray[np.float32], clip_norm: float, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Return the updates within the clip, in double precision, in one pass over them.
+
+    The round clips again, and finds nothing to do: its careful clipping of every row would take a
+    third of a round's time. A row with NaN or Inf is left for the round to zero.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", updates, updates, dtype=np.float64))
+        scale = np.minimum(1.0, (1 - 1e-6) * clip_norm / norms)
+    scale[~np.isfinite(norms)] = 1.0
+    return np.asarray(np.multiply(updates, scale[:, None], out=out))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from experiments.models import Model
 from experiments.recordings.recording import Recording
 from experiments.training.aggregation import Aggregator
@@ -38,7 +40,8 @@ class Round:
     record: RoundRecord  # accuracy, ε so far, clip and time
     state: TrainingState  # the state after it
     #: What the clients sent, before clipping, one a row, sparse where the model's updates are;
-    #: overwritten by the next round.
+    #: overwritten by the next round. On a cluster an array of Dask, which trains again where it is
+    #: computed.
     updates: Any = field(repr=False)
     aggregator: Aggregator  # what made the private mean
 
@@ -130,7 +133,7 @@ class Recorder(Callback):
         number = current.record.number - 1
         if number not in self.recording.rounds:
             clip = current.record.clip_norm
-            self.recording.append(number, current.updates, clip_norm=clip)
+            self.recording.append(number, np.asarray(current.updates), clip_norm=clip)
         return None
 
 

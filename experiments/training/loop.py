@@ -11,9 +11,12 @@ exactly the weights it would have reached.
 
 from __future__ import annotations
 
+import itertools
 import os
+import secrets
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ from numpy.typing import NDArray
 
 from experiments.datasets import ClientData
 from experiments.models import Model
+from experiments.models.base import Examples
+from experiments.sweeps.workers import connect
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
 from experiments.training.callbacks import (
@@ -61,6 +66,7 @@ def run_training(
     resume: bool = False,
     record: str | os.PathLike[str] | None = None,
     jobs: int = 1,
+    scheduler: str | None = None,
     progress: Any = None,
     checkpoint_every: int = 1,
     callbacks: Sequence[Callback] = (),
@@ -79,6 +85,9 @@ def run_training(
         Folder in which the clients' updates, before clipping, are recorded.
     jobs : int
         Threads of the local training. The result does not depend on it.
+    scheduler : str, optional
+        Address of a Dask scheduler, whose workers train the clients and encode their updates in
+        place of these threads. The result is the same.
     progress : callable, optional
         Called with each :class:`RoundRecord` and the configuration.
     checkpoint_every : int
@@ -104,6 +113,11 @@ def run_training(
     """
     task = tasks.get(config.task)
     folder = None if output is None else Path(output)
+    if scheduler is not None and (not task.trains or task.model().sparse):
+        raise ValueError(
+            f"scheduler={scheduler!r}: clusters train models with dense updates, which "
+            f"task={config.task!r} does not have; leave it out."
+        )
     if not task.trains:
         # a simulated round costs nobody anything, so that only real ones add up in the folder
         ledger = CheckpointFile(folder if config.private_noise else None, config).ledger()
@@ -119,12 +133,12 @@ def run_training(
     ]
     hooks += [Recorder(record)] if record is not None else []
     hooks += [Progress(progress)] if progress is not None else []
-    return _train(
-        Run(config, model, TrainingState.start(model.n_parameters)), jobs, [*hooks, *callbacks]
-    )
+    run = Run(config, model, TrainingState.start(model.n_parameters))
+    with nullcontext() if scheduler is None else connect(scheduler) as cluster:
+        return _train(run, jobs, cluster, [*hooks, *callbacks])
 
 
-def _train(run: Run, jobs: int, callbacks: Sequence[Callback]) -> TrainingResult:
+def _train(run: Run, jobs: int, cluster: Any, callbacks: Sequence[Callback]) -> TrainingResult:
     for callback in callbacks:
         callback.before_training(run)
     config, model, state = run.config, run.model, run.state
@@ -132,7 +146,9 @@ def _train(run: Run, jobs: int, callbacks: Sequence[Callback]) -> TrainingResult
     aggregator = Aggregator.for_training(
         config, model.architecture, len(data.clients), state, run.ledger
     )
-    for current in training_rounds(config, model, data, state, jobs=jobs, aggregator=aggregator):
+    for current in training_rounds(
+        config, model, data, state, jobs=jobs, cluster=cluster, aggregator=aggregator
+    ):
         state = current.state
         stops = [callback.after_round(current) for callback in callbacks]
         if any(stops):
@@ -150,12 +166,14 @@ def training_rounds(
     state: TrainingState | None = None,
     *,
     jobs: int = 1,
+    cluster: Any = None,
     ledger: Ledger | None = None,
     aggregator: Aggregator | None = None,
 ) -> Iterator[Round]:
     """Yield the rounds of a run, from ``state`` on; :func:`run_training` keeps and reports them.
 
-    ``jobs`` threads train the clients. Each round charges the ledger before its sum is opened: the
+    ``jobs`` threads train the clients, or the workers of ``cluster``, a ``distributed.Client``,
+    train and encode them. Each round charges the ledger before its sum is opened: the
     one given, or that of the aggregator, or one in memory.
     """
     state = TrainingState.start(model.n_parameters) if state is None else state
@@ -168,13 +186,18 @@ def training_rounds(
     weights, velocity = state.weights, state.velocity
     if state.rounds == 0:
         weights = model.initial(randomness.initial)
-    rows = np.empty((0 if model.sparse else aggregator.n_clients, model.n_parameters), np.float32)
+    here = cluster is None and not model.sparse
+    rows = np.empty((aggregator.n_clients if here else 0, model.n_parameters), np.float32)
     for number in range(state.rounds, config.spec.rounds):
         start = time.perf_counter()
         cohort = randomness.cohort(
             number, len(clients), aggregator.n_clients, secret=aggregator.sampling.secret
         )
-        updates = _train_locally(model, weights, data, clients, cohort, rows, number, config, jobs)
+        local = _Local(model, weights, config, number)
+        if cluster is None:
+            updates = local.in_threads(data, clients, cohort, rows, jobs)
+        else:
+            updates = local.on_cluster(data, clients, cohort, cluster)
         clip_norm = aggregator.clip_norm
         mean = aggregator.mean(updates, number)
         velocity = (config.momentum * velocity + mean).astype(np.float32)
@@ -199,41 +222,89 @@ def training_rounds(
         yield Round(record, state, updates, aggregator)
 
 
-def _train_locally(
-    model: Model,
-    weights: NDArray[np.float32],
-    data: ClientData,
-    clients: list[str],
-    cohort: NDArray[np.int64],
-    updates: NDArray[np.float32],
-    number: int,
-    config: TrainingConfig,
-    jobs: int,
-) -> Any:
-    """Return the updates of the cohort, one a row: in ``updates``, or as a sparse matrix."""
-    randomness = ClientRandomness(config.seed)
+class _Local:
+    """The local training of one round: in threads here, or on a cluster.
 
-    def train(rows: NDArray[np.int64]) -> list[Any]:
-        return [
-            model.local_update(
-                weights,
-                data.clients[clients[int(cohort[row])]],
-                learning_rate=config.client_rate,
-                batch_size=config.batch_size,
-                rng=randomness.local(number, int(cohort[row])),
-                out=None if model.sparse else updates[row],
-            )
-            for row in rows
-        ]
+    Parameters
+    ----------
+    model, weights : Model, ndarray of shape (d,)
+        What is trained, and where every client starts.
+    config : TrainingConfig
+        Rates, batches and the run's seed.
+    number : int
+        Of the round.
+    """
 
-    rows = np.arange(len(cohort))
-    with one_blas_thread():
-        # threads: the products release the interpreter lock, and nothing is copied
-        parts = np.array_split(rows, min(len(rows), 4 * jobs if jobs > 0 else len(rows)))
-        made = Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(part) for part in parts)
-    return (
-        sp.csr_array(sp.vstack([row for part in made for row in part])) if model.sparse else updates
-    )
+    def __init__(
+        self, model: Model, weights: NDArray[np.float32], config: TrainingConfig, number: int
+    ) -> None:
+        self._model, self._weights, self._number = model, weights, number
+        self._rate, self._batch_size = config.client_rate, config.batch_size
+        self._randomness = ClientRandomness(config.seed)
+
+    def update(self, client: int, examples: Examples, out: Any = None) -> Any:
+        """Return one client's update, written to ``out`` where that is given."""
+        return self._model.local_update(
+            self._weights,
+            examples,
+            learning_rate=self._rate,
+            batch_size=self._batch_size,
+            rng=self._randomness.local(self._number, client),
+            out=out,
+        )
+
+    def block(self, members: Sequence[tuple[int, Examples]]) -> NDArray[np.float32]:
+        """Return the updates of some clients, given by number and data, one a row."""
+        with one_blas_thread():
+            return np.stack([self.update(client, examples) for client, examples in members])
+
+    def in_threads(
+        self,
+        data: ClientData,
+        names: list[str],
+        cohort: NDArray[np.int64],
+        updates: NDArray[np.float32],
+        jobs: int,
+    ) -> Any:
+        """Return the updates of the cohort, one a row: in ``updates``, or as a sparse matrix."""
+        sparse = self._model.sparse
+
+        def train(start: int, stop: int) -> list[Any]:
+            return [
+                self.update(client, data.clients[names[client]], None if sparse else updates[row])
+                for row, client in enumerate(cohort[start:stop].tolist(), start)
+            ]
+
+        with one_blas_thread():
+            # threads: the products release the interpreter lock, and nothing is copied
+            parts = _parts(len(cohort), 4 * jobs if jobs > 0 else len(cohort))
+            made = Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(*part) for part in parts)
+        return sp.csr_array(sp.vstack(list(itertools.chain(*made)))) if sparse else updates
+
+    def on_cluster(
+        self, data: ClientData, names: list[str], cohort: NDArray[np.int64], client: Any
+    ) -> Any:
+        """Return a Dask array whose blocks are trained by the workers that encode them.
+
+        A block's data go to its worker; the model and its weights to each worker once.
+        """
+        import dask.array as da
+        from dask.delayed import delayed as lazily
+
+        local = lazily(self, name=f"local-training-{secrets.token_hex(8)}")
+        blocks = []
+        for start, stop in _parts(len(cohort), 4 * sum(client.nthreads().values())):
+            members = [(i, data.clients[names[i]]) for i in cohort[start:stop].tolist()]
+            shape = (stop - start, self._model.n_parameters)
+            rows = da.from_delayed(local.block(members), shape, dtype=np.float32)  # type: ignore[no-untyped-call]
+            blocks.append(rows)
+        return da.concatenate(blocks)  # type: ignore[no-untyped-call]
+
+
+def _parts(n: int, count: int) -> list[tuple[int, int]]:
+    """Return the ends of at most ``count`` runs that n rows fall into."""
+    ends = np.linspace(0, n, max(1, min(n, count)) + 1).astype(int).tolist()
+    return list(itertools.pairwise(ends))
 
 
 @lru_cache(maxsize=1)

@@ -51,7 +51,9 @@ class HadamardOperator(Operator):
         if self._in_parts or len(out) == 1 or not _is_readable(X):
             sketch = self._sketch_in_parts if self._in_parts else self._sketch_one
             for i in range(len(out)):
-                sketch(X[:, i] if isinstance(X, np.ndarray) else dense_rows(X[:, [i]])[:, 0], out[i])
+                sketch(
+                    X[:, i] if isinstance(X, np.ndarray) else dense_rows(X[:, [i]])[:, 0], out[i]
+                )
         else:
             self._sketch_rows(X.T, out)
         return out.T

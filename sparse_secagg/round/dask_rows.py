@@ -80,11 +80,11 @@ class DaskRows:
             cohort.progress(self.shape[0], self.shape[0])
 
     def _blocks(self, cohort: Cohort) -> list[Any]:
-        import dask
+        from dask.delayed import delayed
 
         # the parts travel once; chunks stay where they are
-        parts = dask.delayed(cohort.parts, name=f"round-{cohort.parts.config.round_id}")
-        encode = dask.delayed(_encode_chunk, pure=False)
+        parts = delayed(cohort.parts, name=f"round-{cohort.parts.config.round_id}")
+        encode = delayed(_encode_chunk, pure=False)
         blocks = cohort.split(self.X.chunks[0])
         chunks = self.X.to_delayed().ravel()
         return [
@@ -124,9 +124,9 @@ def _encode_chunk(parts: Round, block: Block, rows: Any, watched: bool) -> Encod
 
 def _tree(blocks: list[Any], modulus: int) -> list[list[Any]]:
     """Return the levels of a tree of joins, from the blocks to the only root."""
-    import dask
+    from dask.delayed import delayed
 
-    joined = dask.delayed(join, pure=False)
+    joined = delayed(join, pure=False)
     levels = [blocks]
     while len(levels[-1]) > 1:
         last = levels[-1]
@@ -142,7 +142,7 @@ def _current_client() -> Any:
     from distributed import default_client
 
     try:
-        return default_client()
+        return default_client()  # type: ignore[no-untyped-call]
     except ValueError:
         return None
 

@@ -110,7 +110,10 @@ class Witness:
         """Compare a sketch and a decoded mean with the truth. Dropouts count as errors."""
         n = self._round.config.mechanism.n_clients
         operator = self._round.encoder.operator_
-        truth, clipped = self._scale * self.seen.total / n, self._scale * self.seen.clipped_total / n
+        truth, clipped = (
+            self._scale * self.seen.total / n,
+            self._scale * self.seen.clipped_total / n,
+        )
         true_sketch = operator.matvec(clipped)
         return Diagnostics(
             n_nonfinite=self.seen.n_nonfinite,

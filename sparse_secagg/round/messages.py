@@ -82,7 +82,8 @@ def client_encode(
     config : RoundConfig, str or bytes
         The round, or its JSON.
     x : array-like or torch.Tensor of shape (d,)
-        The client's vector; arrays of floats, memory maps too, are not copied. With NaN or Inf in it, the client contributes the zero vector.
+        The client's vector; arrays of floats, memory maps too, are not copied. With NaN or Inf in
+        it, the client contributes the zero vector.
     policy : ClientPolicy
         The client's limits; without them nothing is sent.
     rng : Randomness, optional

@@ -1,8 +1,8 @@
 """PrivateRound: all parties of a round in one process.
 
 Blocks of rows are clipped, sketched, encoded and added to the secure sum, here or by workers
-(:mod:`~sparse_secagg.round.cohort`). The ledger is charged before the first message is made, for the survivors that are certain; what the round really cost replaces
-the charge once they are known.
+(:mod:`~sparse_secagg.round.cohort`). The ledger is charged before the first message is made, for
+the survivors that are certain; what the round really cost replaces the charge once they are known.
 """
 
 from __future__ import annotations

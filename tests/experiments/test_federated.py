@@ -19,6 +19,7 @@ from experiments.recordings.recording import Recording
 from experiments.report import training_report
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
+from experiments.training.callbacks import Callback
 from experiments.training.checkpoints import CheckpointError, CheckpointFile
 from experiments.training.loop import TrainingConfig, load_data, run_training, training_rounds
 from experiments.training.records import TrainingState
@@ -529,3 +530,32 @@ def test_groups_of_layers_that_the_model_does_not_have_are_refused():
 
 def test_a_state_starts_at_zero_rounds():
     assert TrainingState.start(4).rounds == 0
+
+
+def test_a_cluster_trains_to_the_same_weights():
+    distributed = pytest.importorskip("distributed")
+    recorded = []
+
+    class Keep(Callback):
+        def after_round(self, current):
+            recorded.append(np.array(current.updates))
+
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+        for options in ({}, {"clip_norm": "adaptive"}):
+            config = replace(SMALL, rounds=2, **options)
+            found = run_training(config, scheduler=cluster.scheduler_address, callbacks=[Keep()])
+            expected = run_training(config, callbacks=[Keep()])
+            np.testing.assert_array_equal(found.weights, expected.weights)
+            np.testing.assert_array_equal(recorded[-3], recorded[-1])
+
+
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):
+    monkeypatch.setattr("distributed.Client", refuse)
+    with pytest.raises(ValueError, match="scheduler='tcp://nowhere:1' does not answer"):
+        run_training(SMALL, scheduler="tcp://nowhere:1")
+
+
+def refuse(*args, **kwargs):
+    raise OSError("nobody is there")
