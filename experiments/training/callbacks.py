@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from experiments.models import Model
 from experiments.recordings.recording import Recording
 from experiments.training.aggregation import Aggregator
@@ -20,6 +18,7 @@ from experiments.training.checkpoints import CheckpointFile
 from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from sparse_secagg.privacy import Ledger
+from sparse_secagg.round.dask_rows import is_dask_array
 
 
 @dataclass
@@ -132,8 +131,10 @@ class Recorder(Callback):
     def after_round(self, current: Round) -> bool | None:
         number = current.record.number - 1
         if number not in self.recording.rounds:
-            clip = current.record.clip_norm
-            self.recording.append(number, np.asarray(current.updates), clip_norm=clip)
+            clip, updates = current.record.clip_norm, current.updates
+            if is_dask_array(updates):
+                updates = updates.compute()
+            self.recording.append(number, updates, clip_norm=clip)
         return None
 
 

@@ -274,3 +274,19 @@ def test_sizes_are_as_documented():
     encoder = CountSketchEncoder(n_components=2000, n_rows=15).fit_dimension(10_000)
     assert (encoder.n_components_, encoder.n_rows_, encoder.width_) == (1995, 15, 133)
     assert CountSketchEncoder(n_components=4).fit_dimension(10).n_rows_ == 4
+
+
+class TestLongVectors:
+    """Vectors that are transformed part by part, with the length at which that begins lowered."""
+
+    @pytest.mark.parametrize("d", [1000, 1024, 700, 513])
+    def test_parts_give_the_same_sketch(self, d, monkeypatch):
+        x = np.random.default_rng(d).standard_normal((3, d)).astype(np.float32)
+        encoder = HadamardEncoder(n_components=64, random_state=3).fit_dimension(d)
+        whole = encoder.operator_.matmat(x.T).T
+        monkeypatch.setattr("sparse_secagg.encoders.hadamard._LONG", 512)
+        parts = encoder.operator_.matmat(x.T).T
+        assert not np.array_equal(parts, whole)  # sums in another order: it is the other way
+        np.testing.assert_allclose(parts, whole, rtol=1e-12, atol=1e-13)
+        np.testing.assert_array_equal(encoder.operator_.matmat(x[1:2].T)[:, 0], parts[1])
+        np.testing.assert_allclose(encoder.operator_.matmat(sp.csc_array(x.T)).T, parts)

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from sparse_secagg import BlockEncoder, CountSketchEncoder, GaussianEncoder, HadamardEncoder
-from sparse_secagg.public_randomness import random_signs, resolve_seed, stream_key, words
+from sparse_secagg.public_randomness import (
+    random_signs,
+    resolve_seed,
+    smallest_words,
+    stream_key,
+    words,
+)
 
 MASK = 2**64 - 1
 
@@ -168,3 +174,13 @@ def test_labels_and_numbers_separate_streams():
     }
     assert len(keys) == 4
     assert set(random_signs(stream_key(0, "a"), 100)) == {-1.0, 1.0}
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (8, 8), (50, 3), (5000, 700), (5000, 4999)])
+def test_smallest_words_are_found_piece_by_piece(size, count, monkeypatch):
+    key = stream_key(3, "any")
+    expected = np.sort(np.argsort(words(key, 0, size))[:count])
+    monkeypatch.setattr("sparse_secagg.public_randomness._PIECE", 64)
+    np.testing.assert_array_equal(smallest_words(key, size, count), expected)
+    signs = random_signs(key, size, np.int8)
+    np.testing.assert_array_equal(signs, 1 - 2 * (words(key, 0, size) & np.uint64(1)).astype(int))
