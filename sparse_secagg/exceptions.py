@@ -95,8 +95,16 @@ class AggregateFileError(ValueError):
     """
 
 
-    """A file is not a saved aggregate, is damaged, or is of another version."""
-
-
 class ClusterError(RuntimeError):
-    """The workers of a round cannot be reached; nothing was decoded."""
+    """The workers of a round cannot be reached; nothing was decoded.
+
+    See Also
+    --------
+    RoundSpec.run : Raises it, for Dask arrays.
+
+    Examples
+    --------
+    >>> from sparse_secagg.exceptions import ClusterError
+    >>> issubclass(ClusterError, RuntimeError)
+    True
+    """
