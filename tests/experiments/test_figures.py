@@ -236,7 +236,7 @@ def test_the_theoretical_line_has_its_known_values():
 def test_the_band_of_the_paper_is_the_slack_below_the_uncompressed_run():
     figure = draw_paper(training_matrix(), 0.01)
     labels = figure.legends[0].get_texts()
-    assert "within 1 points" in [text.get_text() for text in labels]
+    assert "within 1 point" in [text.get_text() for text in labels]
     assert "r = 1: no sketch" in [text.get_text() for text in labels]
 
 
