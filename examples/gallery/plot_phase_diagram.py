@@ -41,13 +41,13 @@ def predicted(compression, density):
 expected = np.array([[predicted(r, q) for q in densities] for r in compressions])
 
 # %%
-# Dark: recovered. White line: where state evolution expects half of the mean to be lost.
+# Dark: recovered. White line: where state evolution expects a tenth of the mean to be lost.
 figure, panel = plt.subplots(figsize=(7, 4), layout="constrained")
 image = panel.pcolormesh(
     densities, np.arange(len(compressions)), np.log10(errors), cmap="viridis", shading="nearest"
 )
 panel.contour(
-    densities, np.arange(len(compressions)), expected, levels=[0.5], colors="white", linewidths=2
+    densities, np.arange(len(compressions)), expected, levels=[0.1], colors="white", linewidths=2
 )
 panel.set_yticks(np.arange(len(compressions)), [f"d/m = {r}" for r in compressions])
 panel.set(xlabel="density s/m", title="log₁₀ of the relative squared error, d = 1000")
