@@ -31,6 +31,8 @@ _DECODERS = {
     "ista": (PALETTE[3], "<"),
     "fista": (PALETTE[3], ">"),
     "sklearn_lasso": (PALETTE[3], "d"),
+    "celer": (PALETTE[3], "h"),
+    "skglm": (PALETTE[3], "8"),
     "sqrt_lasso": (PALETTE[3], "p"),
     "cosamp": (PALETTE[7], "1"),
     "omp": (PALETTE[7], "^"),
