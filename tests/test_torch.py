@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from sparse_secagg.clipped_rows import as_vector  # noqa: E402
 from sparse_secagg.torch import flatten, layers, unflatten  # noqa: E402
 
 
@@ -81,3 +82,13 @@ def test_layers_cover_the_vector(state):
 def test_a_model_of_integers():
     with pytest.raises(ValueError, match="floating-point"):
         flatten({"n": torch.tensor(3)})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_a_tensor_is_a_clients_vector_as_it_is(dtype):
+    tensor = (torch.arange(60) / 64).to(dtype).requires_grad_()
+    vector = as_vector(tensor)
+    assert vector.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+    np.testing.assert_array_equal(vector, tensor.detach().double().numpy())
+    shared = dtype in (torch.float32, torch.float64)
+    assert (vector.ctypes.data == tensor.data_ptr()) == shared  # not copied
