@@ -54,7 +54,6 @@ def count(
     as_json: AsJson = False,
 ) -> None:
     """Count the users of each item of a table, privately."""
-    from experiments.datasets import read_items
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
@@ -65,16 +64,17 @@ def count(
         if "prior" in given:
             given["prior"] = _prior(given["prior"], given.get("domain"))
         counts = PrivateCounts(progress=lambda text: typer.echo(text, err=True), **given)
-        names = None if candidates is None else list(read_items(candidates))
+        names = None if candidates is None else _candidates(candidates, given.get("domain"))
         if output is not None:
             make_folder(output)  # a place that cannot be written must not cost a round
         counts.fit(table, user=user, item=item, weight=weight)
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     summary = counts.summary(top, candidates=names)
+    # shown first: the privacy is spent, whatever becomes of the files
+    typer.echo(json.dumps(summary) if as_json else _table(counts, top, names, weight is not None))
     if output is not None:
         _write(counts, summary, output, top, names)
-    typer.echo(json.dumps(summary) if as_json else _table(counts, top, names, weight is not None))
 
 
 def _write(
@@ -118,6 +118,15 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
     if counts.not_private_:
         lines += ["NOT PRIVATE: the randomness of this run was seeded."]
     return "\n".join(lines)
+
+
+def _candidates(path: Path, domain: str | None) -> list[str]:
+    from experiments.datasets import read_items
+    from sparse_secagg.counting.domains import HashedItems, make_domain
+
+    if not isinstance(make_domain(domain), HashedItems):
+        raise ValueError("candidates name the cells of a hash; items of a list have their names.")
+    return list(read_items(path))
 
 
 def _prior(prior: str, domain: str | None) -> Any:

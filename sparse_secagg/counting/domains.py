@@ -193,13 +193,17 @@ def _named(domain: str) -> Domain:
     power = re.fullmatch(r"2(?:\*\*|\^)(\d{1,2})", domain.strip())
     if power:
         return _cells(2 ** int(power[1]))
-    if domain.isdigit():
+    if domain.isdecimal():
         return _cells(int(domain))
     path = Path(domain).expanduser()
     if not path.is_file():
         raise ValueError(f"domain={domain!r} is no file; choose one of three: {_CHOICES}.")
-    lines = path.read_text(encoding="utf-8-sig").split("\n")
-    return _listed(dict.fromkeys(line.removesuffix("\r") for line in lines if line), path.name)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"domain={domain!r} is not a text file in UTF-8: {error}.") from None
+    items = dict.fromkeys(line.removesuffix("\r") for line in lines)
+    return _listed(filter(None, items), path.name)
 
 
 def _cells(n: int) -> HashedItems:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,9 @@ def draw(records: Sequence[Count], title: str) -> bytes:
         figure.suptitle(title, x=0.01, ha="left", fontsize=9)  # never cut by long labels
         axes.spines[["top", "right"]].set_visible(False)
         out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=130)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
+            figure.savefig(out, format="png", dpi=130)
     return out.getvalue()
 
 
@@ -125,6 +128,6 @@ def write_report(
         records=records,
     )  # fmt: skip
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     return Path(path)

@@ -225,7 +225,8 @@ def truth_of(truth: Any) -> tuple[list[str], NDArray[np.float64]]:
 def write_csv(path: str | os.PathLike[str], records: Sequence[Any], names: Sequence[str]) -> None:
     """Write records, readable by their owner only."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
+    file = os.fdopen(descriptor, "w", newline="", encoding="utf-8", errors="backslashreplace")
+    with file:
         writer = csv.DictWriter(file, list(names))
         writer.writeheader()
         writer.writerows(asdict(record) for record in records)

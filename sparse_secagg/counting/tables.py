@@ -135,7 +135,11 @@ def _check_names(names: list[str], found: Sequence[str], where: str) -> None:
     missing = [name for name in names if name not in found]
     if missing:
         shown = ", ".join(map(repr, list(found)[:20]))
-        raise ValueError(f"{where} has no column {missing[0]!r}; its columns are {shown}.")
+        remedy = "" if len(found) > 1 else " Fields of a CSV file are separated by commas."
+        raise ValueError(f"{where} has no column {missing[0]!r}; its columns are {shown}.{remedy}")
+    for name in names:
+        if list(found).count(name) > 1:
+            raise ValueError(f"{where} has two columns named {name!r}; rename or drop one of them.")
 
 
 def _of_columns(columns: list[Any], names: list[str], rows: int) -> Iterator[list[Any]]:

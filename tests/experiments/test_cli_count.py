@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.cli import app
+from sparse_secagg.accounting import Ledger
 
 run = CliRunner().invoke
 
@@ -63,9 +64,25 @@ def test_sums_and_priors(table):
         (["--domain", "2**10", "--prior", "nothing"], "scores:FILE"),
         (["--domain", "2**10", "--weight", "much"], "max_weight"),
         (["--domain", "2**10", "--weight", "none", "--max-weight", "1"], "no column"),
+        (["--domain", "items.txt", "--candidates", "items.txt"], "candidates"),
+        (["--domain", "2**10", "--output", "items.txt"], "items.txt"),
     ],
 )
-def test_mistakes_are_named(table, options, message):
-    done = run(app, command(table, *options))
+def test_mistakes_are_named_and_cost_nothing(table, options, message, monkeypatch):
+    monkeypatch.chdir(table)
+    done = run(app, command(table, *options, "--ledger", "spent.sqlite"))
     assert done.exit_code == 2
     assert message in " ".join(done.output.replace("│", " ").split())
+    assert Ledger(1e-6, path="spent.sqlite").rounds == 0
+
+
+@pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+def test_results_that_were_paid_for_are_shown_even_if_no_file_can_be_written(table, monkeypatch):
+    def full(*args):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("experiments.cli.count._write", full)
+    options = ["--domain", str(table / "items.txt"), "--epsilon", "6", "--simulation-seed", "1"]
+    done = run(app, command(table, *options, "--max-items", "2", "--output", str(table / "out")))
+    assert done.exit_code != 0
+    assert "coffee" in done.output

@@ -18,6 +18,8 @@ from sparse_secagg.accounting import Ledger, rdp_to_dp
 from sparse_secagg.counting.contributions import Contributions, presence
 from sparse_secagg.counting.domains import HashedItems, ListedItems, make_domain
 from sparse_secagg.counting.names import Ballot, ItemCodes
+from sparse_secagg.counting.report import draw
+from sparse_secagg.counting.results import Count
 from sparse_secagg.counting.sizes import EDGES, chosen_limit, size_rows
 from sparse_secagg.counting.tables import read_batches
 from sparse_secagg.mechanisms.randomness import PrivateRandomness, SimulationRandomness
@@ -384,6 +386,10 @@ def test_long_and_strange_names_are_counted_like_others(tmp_path):
         ({"user": [1, 2, 3], "item": ["a"]}, "same number of rows"),
         (42, "cannot be read"),
         ("/no/such/file.csv", "not a file"),
+        (
+            pd.DataFrame([[1, "a", "b"], [2, "a", "b"]], columns=["user", "item", "item"]),
+            "two columns named 'item'",
+        ),
     ],
 )
 def test_bad_tables_are_refused_and_cost_nothing(table, message):
@@ -400,10 +406,30 @@ def test_bad_csv_files_are_refused(tmp_path):
         (b"", "empty"),
         (b"user,item\n1,a,2\n", "line 2: 3 fields"),
         (b"user,item\n1,\xff\n", "UTF-8"),
+        (b"user;item\n1;a\n", "separated by commas"),
+        (b"user\titem\n1\ta\n", "separated by commas"),
+        (b"user,item,item\n1,a,b\n", "two columns named 'item'"),
     ]:  # fmt: skip
         (tmp_path / "t.csv").write_bytes(text)
         with pytest.raises(ValueError, match=message):
             PrivateCounts(domain=["a"]).fit(tmp_path / "t.csv", user="user", item="item")
+
+
+def test_texts_that_no_file_can_hold_are_written_escaped(tmp_path):
+    """A lone surrogate, as JSON may hold, must not break the files of a fit that was paid for."""
+    broken = "half \ud83c"
+    counts = PrivateCounts(domain=[broken, "tea"], max_items=1, epsilon=4.0)
+    counts.fit(list(range(500)), [broken] * 500)
+    counts.to_csv(tmp_path / "out.csv")
+    page = counts.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    for text in (page, (tmp_path / "out.csv").read_text(encoding="utf-8")):
+        assert r"half \ud83c" in text
+
+
+def test_letters_that_the_font_of_the_picture_lacks_are_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert draw([Count("🍵", 3.0, 2.0, 4.0, True)], "tea")
 
 
 def test_one_user_with_very_many_items_is_bounded():
@@ -430,9 +456,12 @@ def test_bad_domains_are_refused(domain, message):
 
 
 def test_a_domain_may_be_a_file(tmp_path):
-    (tmp_path / "words.txt").write_text("tea\r\ncoffee\ntea\n", encoding="utf-8")
+    (tmp_path / "words.txt").write_bytes(b"\xef\xbb\xbftea\r\n\r\ncoffee\ntea\n")
     assert make_domain(tmp_path / "words.txt").names([0, 1]) == ["tea", "coffee"]
     assert make_domain("2**12").size == 4096
+    (tmp_path / "words.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(ValueError, match="words.txt.*UTF-8"):
+        make_domain(tmp_path / "words.txt")
 
 
 # --- an estimator ---------------------------------------------------------------------------------
