@@ -234,8 +234,8 @@ class ClientAgent:
                 f"{colluders} for colluders; nobody would be left to hide among."
             )
         privacy = work.mechanism.privacy(document.threshold, colluders=colluders)
-        # Assuming no colluders, it is the server alone.
-        epsilon = privacy.epsilon()
+        # Against the server, whom nobody trusts here; with no colluders, it is alone.
+        epsilon = privacy.epsilon("colluders")
         if not epsilon <= self.policy.max_epsilon:
             raise RefusedRoundError(
                 f"the round costs epsilon={epsilon:.4g} with {document.threshold} survivors and "

@@ -1,10 +1,10 @@
 """A client's memory in one SQLite file: what it may spend in its life, and what it has spent.
 
-Rényi curves of all rounds, with all servers, add up: Σ ε_r(α), and one conversion gives the ε at
-the lifetime's δ. A charge is on disk, synced, when :meth:`Budget.charge` returns; check and charge
-are one transaction, so threads and processes that share the file cannot spend the same ε twice.
-The file also remembers which rounds were answered, which saved states were continued, and the
-newest version of each roster.
+Rényi curves of all rounds, each against its server and the colluders, add up: Σ ε_r(α), and one
+conversion gives the ε at the lifetime's δ. A charge is on disk, synced, when :meth:`Budget.charge`
+returns; check and charge are one transaction, so threads and processes that share the file cannot
+spend the same ε twice. The file also remembers which rounds were answered, which saved states were
+continued, and the newest version of each roster.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Budget:
         """Return how many rounds like this one are left, at most ``most``."""
         with self._connection() as connection:
             spent, distance = self._total(connection)
-        step = privacy.rdp(self.orders)
+        step = privacy.rdp(self.orders, "colluders")
 
         def fits(rounds: int) -> bool:
             tv = distance + rounds * privacy.total_variation
@@ -174,7 +174,7 @@ class Budget:
                 f"round_id={round_id[:50]!r} was answered before; answering twice would double the "
                 "privacy spent."
             )
-        curve = np.asarray(privacy.rdp(self.orders), dtype=np.float64)
+        curve = np.asarray(privacy.rdp(self.orders, "colluders"), dtype=np.float64)
         spent, distance = self._total(connection)
         together = self._epsilon(spent + curve, distance + privacy.total_variation)
         if not together <= self.epsilon:

@@ -478,10 +478,9 @@ class ClientSession:
         if not self.document.lying_server:
             return self._open_shares()
         self._check_everybody(message.survivors)
-        near = self._near()
+        near, digest = self._near(), self._list_digest()
         tags = [
-            hmac.digest(self._to(rank)[32:], self._list_digest(), "sha256")[:CONFIRMATION_BYTES]
-            for rank in near
+            hmac.digest(self._to(rank)[32:], digest, "sha256")[:CONFIRMATION_BYTES] for rank in near
         ]
         present = np.zeros(len(self._members), dtype=bool)
         present[near] = True

@@ -30,6 +30,7 @@ from sparse_secagg import (
     Skellam,
 )
 from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.round.policy import ClientPolicy
 from sparse_secagg.secagg import setup
 from sparse_secagg.secagg.parties import answer
 from sparse_secagg.secagg.setup import Session
@@ -64,6 +65,26 @@ def make_document(config, n=N, **changes):
         "context": config.to_json().encode(),
     }
     return RoundDocument(**{**fields, **changes})
+
+
+def signed(config):
+    """Return a configuration with its digest, which a server can make of anything."""
+    plain = {name: value for name, value in config.items() if name != "digest"}
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({**plain, "digest": hashlib.sha256(canonical).hexdigest()[:32]}).encode()
+
+
+def strange_value(old, rng):
+    """Return a value in place of another: near it, far from it, or of another kind."""
+    if isinstance(old, int | float) and rng.random() < 0.7:
+        factors = [0, -1, 2, 10, 1000, 10**6]
+        return rng.choice([old * rng.choice(factors), old / rng.choice(factors[2:]), old + 1])
+    if isinstance(old, list) and rng.random() < 0.7:
+        return [int(value) * 10 ** rng.choice([0, 0, 1, 4]) for value in old]
+    return rng.choice(
+        [None, True, 0, 1, -1, 2**64, 1e300, 5e-324, math.nan, math.inf, "", "x", [], {}, "dft",
+         "hadamard", "none", "skellam", "ddg", "central", "replace_one", "zero_out"]
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -253,15 +274,78 @@ class TestPolicy:
 
     @staticmethod
     def is_refused(agent, config):
-        config.pop("digest", None)  # a server can make the digest of anything
-        canonical = json.dumps(config, sort_keys=True, separators=(",", ":")).encode()
-        config["digest"] = hashlib.sha256(canonical).hexdigest()[:32]
-        document = make_document(make_config(), context=json.dumps(config).encode())
+        document = make_document(make_config(), context=signed(config))
         try:
             agent.admit(document, None)
         except RefusedRoundError:
             return True
         return False
+
+    @pytest.mark.parametrize("amount", [150, pytest.param(20_000, marks=pytest.mark.slow)])
+    def test_what_it_agrees_to_it_answers_and_with_enough_noise(self, tmp_path, amount):
+        """Several fields changed at once, to values that fit each other more often than not."""
+        rng = random.Random(amount)
+        agent = ClientAgent(POLICY, Budget(tmp_path / "rich.sqlite", epsilon=1e9, delta=1e-5))
+        encoders = IdentityEncoder(), CountSketchEncoder(n_components=20, n_rows=5)
+        mechanisms = [
+            kind(epsilon=1.0, n_bits=bits, colluders=1)
+            for kind in (DiscreteGaussian, Skellam)
+            for bits in (20, 40)
+        ]
+        known = [
+            json.loads(make_config(m, encoder=e).to_json()) for m in mechanisms for e in encoders
+        ]
+        orders, answered, config_of_document = np.array([2.0, 8.0, 32.0]), 0, make_config()
+        for number in range(amount):
+            config = json.loads(json.dumps(rng.choice(known))) | {"round_id": f"{number}"}
+            p = config["mechanism"]
+            places = [config, p, p, config["encoder"]]
+            for _ in range(rng.choice([1, 1, 2, 3])):
+                where = rng.choice(places)
+                name = rng.choice([*where])
+                where[name] = strange_value(where[name], rng)
+            if (
+                rng.random() < 0.5
+                and isinstance(p["norm_bound"], float)
+                and p["norm_bound"] < 1e100
+            ):
+                p["squared_bound"] = int(p["norm_bound"] ** 2)
+            try:
+                sizes = {"length": p["padded_dim"], "modulus": 1 << min(p["n_bits"], 99)}
+                document = make_document(config_of_document, context=signed(config), **sizes)
+            except (RefusedRoundError, TypeError, ValueError):
+                continue  # sizes that make no document: nobody can send them
+            try:
+                agent.admit(document, None)
+                message = agent.release(document, np.full(DIM, 10.0 ** rng.randint(-300, 300)))
+            except RefusedRoundError:
+                continue
+            answered += 1
+            assert message.shape == (document.length,)
+            noise = p["variance"][0] / p["variance"][1] * (4 - max(1, p["colluders"]))
+            least = orders * p["squared_bound"] / (2 * noise)
+            factor = 4 if p["adjacency"] == "replace_one" else 1
+            assert (agent.privacy(document).rdp(orders) >= factor * least * (1 - 1e-6)).all()
+        assert 0 < answered < amount
+
+    def test_a_raw_vector_by_central_noise(self, tmp_path, monkeypatch):
+        """Refused by mechanism, noise, ε and budget, each by itself; without all four it leaves."""
+        budget = Budget(tmp_path / "rich.sqlite", epsilon=1e9, delta=1e-5)
+        document = make_document(make_config(CentralGaussian(epsilon=0.5, n_bits=20)))
+        anything = AgentPolicy(1e9, 1e-5, mechanisms=("central",))
+        for policy, match in ((POLICY, "mechanism='central'"), (anything, "without noise")):
+            with pytest.raises(RefusedRoundError, match=match):
+                ClientAgent(policy, budget).admit(document, None)
+        monkeypatch.setattr(ClientPolicy, "_check_limits", lambda *args: None)
+        unlimited = dataclasses.replace(anything, max_epsilon=math.inf)
+        for policy, match in ((anything, "costs epsilon=inf"), (unlimited, "in its life")):
+            with pytest.raises(RefusedRoundError, match=match):
+                ClientAgent(policy, budget).admit(document, None)
+        monkeypatch.setattr(Budget, "charge", lambda *args: None)
+        x = np.random.default_rng(0).uniform(0.0, 0.1, DIM)
+        message = ClientAgent(unlimited, budget).release(document, x)
+        grid = RoundConfig.from_json(document.context).mechanism.gamma
+        assert message * grid == pytest.approx(x, abs=2 * grid)
 
 
 class TestBudget:

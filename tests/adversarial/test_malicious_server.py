@@ -408,6 +408,23 @@ class TestDocuments:
         with pytest.raises(RefusedRoundError):
             join()
 
+    def test_control_seeded_masks_give_the_vector_away(self):
+        """Secrets are public keys over nine: what clients refuse such rounds for."""
+        document = document_of(masks="seeded")
+        with pytest.raises(ServerFaultError, match="hide nothing"):
+            LyingServer(document)
+        server = LyingServer(document, simulation=True).play()
+        setup, order = server.setups[0], 2**255 - 19
+        public = int.from_bytes(server.advertised[0][:32], "little")
+        own = setup.key_pair((public * pow(9, -1, order) % order).to_bytes(32, "little"))
+        masks = MaskSum(LENGTH, setup.modulus)
+        masks.add(self_mask_key(setup, 0, server.secret(0, SELF_MASK)))
+        for j in range(1, N):
+            key = pair_mask_key(setup, own, server.advertised[j][:32], 0, j)
+            masks.add(key, sign=mask_sign(0, j))
+        vector = add_modulo(server.masked[0], masks.value(), setup.modulus, sign=-1)
+        assert np.array_equal(vector, server.rows[0])
+
     def test_split_configurations(self):
         other = dataclasses.replace(document_of(), context=b"another")
         server = LyingServer(document_of(), views={3: other}).advertise()
