@@ -561,8 +561,7 @@ class ClientSession:
         for rank, row in rows.items():
             j = int(self._members[rank])
             advertised, signature = row[:ADVERTISED_BYTES], row[ADVERTISED_BYTES:]
-            data = AdvertiseKeys.of(self.document, j, advertised).to_bytes()
-            message = signed_part(self.document.digest, data)
+            message = AdvertiseKeys.signed_by(self.document, j, advertised)
             if not is_signed(self._roster.members[j].key, signature, message):
                 raise ServerFaultError(
                     f"client {self.index} was sent keys that client {j} of the roster did not sign."

@@ -19,13 +19,14 @@ KEY_BYTES = 32
 #: Bytes of key stream made at once: they stay in the second-level cache until they are added.
 _CHUNK = 1 << 17
 _ZEROS = bytes(_CHUNK)
+_FROM_ZERO = modes.CTR(bytes(16))
 
 
 class KeyStream:
     """AES-256-CTR from counter 0: a key makes one mask, so the counter may start anew."""
 
     def __init__(self, key: bytes) -> None:
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._encryptor = Cipher(algorithms.AES(key), _FROM_ZERO).encryptor()
 
     def fill(self, out: NDArray[np.uint8]) -> None:
         """Overwrite at most ``_CHUNK`` bytes with the next bytes of the stream."""

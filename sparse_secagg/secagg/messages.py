@@ -148,9 +148,16 @@ class AdvertiseKeys(Message):
 
     @classmethod
     def of(cls, document: RoundDocument, client: int, advertised: bytes) -> Self:
-        """Return the message with this body: as ``client`` must have sent, and signed, it."""
+        """Return the message with this body, as ``client`` sends it."""
         mask_key, cipher_key, seed = _cut(advertised, PUBLIC_BYTES, PUBLIC_BYTES, COMMITMENT_BYTES)
         return cls(document.digest[:VIEW_BYTES], client, mask_key, cipher_key, seed)
+
+    @classmethod
+    def signed_by(cls, document: RoundDocument, client: int, advertised: bytes) -> bytes:
+        """Return what ``client`` must have signed to have sent this body."""
+        view = document.digest[:VIEW_BYTES]
+        header = _HEADER.pack(MAGIC, VERSION, cls.kind, view, client)
+        return signed_part(document.digest, header + advertised)
 
 
 @dataclass(frozen=True, eq=False)
