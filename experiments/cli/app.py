@@ -17,6 +17,7 @@ from experiments.cli.identity import identity
 from experiments.cli.options import ManyNumbers
 from experiments.cli.parties import budget, join, serve
 from experiments.cli.plan import plan
+from experiments.cli.reproduce import reproduce
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
 from experiments.cli.warmup import warmup
@@ -105,6 +106,12 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
             "sweep --preset sparsity --jobs 2",
             "sweep --axis compression=5,10,50 --axis epsilon=0.5,1,2 --decoder linear,lasso,amp",
         ),
+    ),
+    (
+        reproduce,
+        _STUDY,
+        TyperCommand,
+        ("reproduce list", "reproduce compression-vs-noise --task mnist --scale full --data DIR"),
     ),
     (compare, _STUDY, ManyNumbers, ("compare updates --compression 10,50 --epsilon 1,4",)),
 )

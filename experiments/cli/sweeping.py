@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-import shlex
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +16,22 @@ from rich.console import Console
 
 from experiments.decoders import parse_decoder, with_prior
 from experiments.recordings.importers import opened
-from experiments.report.console import SweepProgress, show_verdicts, winners_text
+from experiments.report.console import SweepProgress, winners_text
 from experiments.report.figures import draw_paper, draw_phase, draw_sweep
-from experiments.report.html import (
-    Picture,
-    Section,
-    configuration_table,
-    version_tables,
-    write_report,
+from experiments.report.findings import (
+    Finding,
+    as_document,
+    show_findings,
+    write_findings,
 )
+from experiments.report.html import Picture
 from experiments.report.recording_figures import (
     draw_energy,
     draw_layers,
     rounds_table,
     summarise_rounds,
 )
-from experiments.report.style import save
-from experiments.report.tables import TextTable, print_table, sweep_tables, write_tables
+from experiments.report.tables import sweep_tables
 from experiments.report.terminal import literal
 from experiments.results.conclusions import SLACK, Conclusion, conclude
 from experiments.results.statistics import find_winner
@@ -42,14 +39,13 @@ from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES, Value, parse_axis
 from experiments.sweeps.cell import Cell, Inputs
 from experiments.sweeps.cells import HittersCell, RecordingCell, TaskCell
-from experiments.sweeps.claims import CLAIMS, Verdict
 from experiments.sweeps.engine import (
     describe_failures,
     missing_draws,
     run_sweep,
 )
 from experiments.sweeps.grid import Grid
-from experiments.sweeps.presets import PRESETS, SMALL_MODELS, Preset, get_preset
+from experiments.sweeps.presets import PRESETS, Preset, get_preset
 from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import check_backend
 from experiments.training import tasks
@@ -113,7 +109,7 @@ def make_grid(request: SweepRequest) -> Grid:
     clash = sorted(axes.keys() & fixed.keys())
     if clash:
         raise ValueError(f"{clash[0]} is an axis and has a fixed value; leave one of them out.")
-    base = _base(request, preset, kind, fixed | dict(map(_option, request.options)))
+    base = _base(request, preset, kind, fixed | dict(map(parse_option, request.options)))
     seeds = preset.task_seeds if kind == "task" else preset.seeds
     seeds = seeds if request.seeds is None else request.seeds
     return Grid(
@@ -123,12 +119,10 @@ def make_grid(request: SweepRequest) -> Grid:
         mechanisms=tuple(request.mechanisms),
         decoders=with_prior(_decoders(request, preset, kind), request.prior),
         seeds=tuple(range(request.first_seed, request.first_seed + seeds)),
-        variants=_variants(request, preset),
         inputs=Inputs(
             recording=None if request.recording is None else str(request.recording),
             data=None if request.data is None else str(request.data),
         ),
-        adjust=preset.adjust,
     )
 
 
@@ -165,18 +159,6 @@ def _shapes(request: SweepRequest) -> Mapping[str, tuple[int, ...]]:
     return Recording.open(request.recording).shapes
 
 
-def _variants(request: SweepRequest, preset: Preset) -> dict[str, Sequence[Any]]:
-    variants = dict(preset.variants)
-    if request.preset == "model-size" and request.task is not None:
-        if request.task not in SMALL_MODELS:
-            raise ValueError(
-                f"--task {request.task} has no smaller model to compare with; there are: "
-                f"{', '.join(SMALL_MODELS)}."
-            )
-        variants["task"] = (request.task, SMALL_MODELS[request.task][0])
-    return variants
-
-
 def _base(
     request: SweepRequest, preset: Preset, kind: str, fixed: dict[str, Any]
 ) -> Cell | Sequence[Cell]:
@@ -184,7 +166,7 @@ def _base(
         named = {} if request.mean is None else {"mean": request.mean}
         return preset.mean.with_values(**named, **fixed)
     if kind == "task":
-        return TaskCell.of(str(request.task), **{**preset.task, **fixed})
+        return TaskCell.of(str(request.task), **fixed)
     if kind == "hitters":
         return HittersCell(task=str(request.task), **fixed)
     values = preset.recording_values() if request.preset else {}
@@ -195,7 +177,8 @@ def _base(
     return RecordingCell.of(request.recording, request.rounds, **{**values, **fixed})
 
 
-def _option(text: str) -> tuple[str, Any]:
+def parse_option(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``."""
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set {text!r} must be NAME=VALUE, for example server_rate=0.3.")
@@ -210,7 +193,7 @@ def list_presets(console: Console) -> None:
     for name, preset in PRESETS.items():
         axes = " × ".join(preset.axes)
         console.print(f"[bold]{name}[/bold]  {preset.question} ({axes})", highlight=False)
-    console.print("[bold]claims[/bold]  Do the paper's headline claims hold? (pass or fail)")
+    console.print("The paper's own analyses: sparse-secagg reproduce list", highlight=False)
 
 
 def list_cells(grid: Grid, path: Path, console: Console) -> dict[str, Any]:
@@ -252,6 +235,10 @@ class RunOptions:
         """The file of results."""
         return self.output / "results.sqlite" if self.store is None else self.store
 
+    def slack_of(self, table: SweepTable) -> float:
+        """Return Δ, or what is usual for the metric of the table."""
+        return SLACK[table.metric] if self.slack is None else self.slack
+
     def check(self) -> None:
         """Raise ValueError for what could not work, before any work."""
         check_backend(self.backend, self.scheduler)
@@ -261,57 +248,47 @@ class RunOptions:
             raise ValueError(f"--slack {self.slack} must be a number of at least 0.")
 
 
-@dataclass(frozen=True)
-class Found:
-    """One sweep that was run."""
+def describe(asked: SweepRequest, grid: Grid, table: SweepTable, slack: float) -> Finding:
+    """Return what a sweep found."""
+    recording = grid.inputs.recording
+    conclusion = conclude(table, asked.preset, slack)
+    winners = winners_text(table)
+    lines = [*conclusion.lines, *([winners] if winners else [])]
+    tables = sweep_tables(table, asked.title, conclusion.marked)
+    if recording is not None:
+        lines += recommendations(table)
+        tables = [rounds_table(summarise_rounds(recording, table)), *tables]
+    return Finding(
+        asked.title,
+        PRESETS[asked.preset].question if asked.preset else "",
+        lines,
+        _pictures(table, conclusion, recording, slack),
+        tables,
+        failures=describe_failures(table.results),
+        table=table,
+        details={"marked": list(conclusion.marked)},
+    )
 
-    #: What it is called and what it asks.
-    title: str
-    question: str
-    table: SweepTable  # what was found
-    conclusion: Conclusion  # the same in words
-    recording: str | None  # folder of the recording it is about
-    slack: float
 
-    @property
-    def lines(self) -> list[str]:
-        """What was found, in words."""
-        winners = winners_text(self.table)
-        lines = [*self.conclusion.lines, *([winners] if winners else [])]
-        return lines + (recommendations(self.table) if self.recording else [])
-
-    @property
-    def failures(self) -> list[str]:
-        """Cells that failed, and why."""
-        return describe_failures(self.table.results)
-
-    def pictures(self) -> dict[str, Picture]:
-        """Return every figure of the sweep by the end of its name."""
-        table = self.table
-        about = (
-            f"{table.metric.replace('_', ' ')} over {' and '.join(table.axes)}, {table.mean_name}"
-        )
-        if set(table.axes) == {"density", "compression"}:
-            return {"": Picture(draw_phase(table), "share of recovered means")}
-        one = len(table.axes) == 1
-        more = "; bands are 95 % intervals" if one else "; frames mark what the text names"
-        drawn = {"": Picture(draw_sweep(table, marked=self.conclusion.marked), about + more)}
-        if not one and "compression" in table.axes:
-            drawn["-curves"] = Picture(draw_paper(table, self.slack), f"{about}, a line per rate")
-        if self.recording:
-            energy = draw_energy(summarise_rounds(self.recording, table))
-            drawn["-energy"] = Picture(energy, "energy of the mean update; not private")
-            layers = draw_layers(table)
-            if layers is not None:
-                drawn["-layers"] = Picture(layers, "relative error by layer, geometric mean")
-        return drawn
-
-    def tables(self) -> list[TextTable]:
-        """Return the tables of the sweep."""
-        found = sweep_tables(self.table, self.title, self.conclusion.marked)
-        if self.recording:
-            found = [rounds_table(summarise_rounds(self.recording, self.table)), *found]
-        return found
+def _pictures(
+    table: SweepTable, conclusion: Conclusion, recording: str | None, slack: float
+) -> dict[str, Picture]:
+    """Return every figure of a sweep by the end of its name."""
+    about = f"{table.metric.replace('_', ' ')} over {' and '.join(table.axes)}, {table.mean_name}"
+    if set(table.axes) == {"density", "compression"}:
+        return {"": Picture(draw_phase(table), "share of recovered means")}
+    one = len(table.axes) == 1
+    more = "; bands are 95 % intervals" if one else "; frames mark what the text names"
+    drawn = {"": Picture(draw_sweep(table, marked=conclusion.marked), about + more)}
+    if not one and "compression" in table.axes:
+        drawn["-curves"] = Picture(draw_paper(table, slack), f"{about}, a line per rate")
+    if recording is not None:
+        energy = draw_energy(summarise_rounds(recording, table))
+        drawn["-energy"] = Picture(energy, "energy of the mean update; not private")
+        layers = draw_layers(table)
+        if layers is not None:
+            drawn["-layers"] = Picture(layers, "relative error by layer, geometric mean")
+    return drawn
 
 
 def recommendations(table: SweepTable) -> list[str]:
@@ -340,13 +317,22 @@ def recommendations(table: SweepTable) -> list[str]:
 
 def run_command(request: SweepRequest, options: RunOptions, *, as_json: bool) -> None:
     """Run a command to its end: tables or JSON, and an exit code of 1 where cells failed."""
+
+    def work(console: Console) -> tuple[dict[str, Any], list[str]]:
+        if request.recording is None:
+            return run_request(request, options, console)
+        with opened(request.recording) as recording:
+            unpacked = dataclasses.replace(request, recording=Path(recording.path))
+            return run_request(unpacked, options, console)
+
+    reported(work, as_json=as_json)
+
+
+def reported(work: Callable[[Console], tuple[dict[str, Any], list[str]]], *, as_json: bool) -> None:
+    """Do some work; turn its errors and failures into words and exit codes."""
     console = Console(stderr=as_json)
     try:
-        with ExitStack() as stack:
-            if request.recording is not None:
-                recording = stack.enter_context(opened(request.recording))
-                request = dataclasses.replace(request, recording=Path(recording.path))
-            document, failures = run_request(request, options, console)
+        document, failures = work(console)
     except (ValueError, OSError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
     except StoreError as error:
@@ -365,51 +351,28 @@ def run_request(
 ) -> tuple[dict[str, Any], list[str]]:
     """Run what was asked for, print it, write it; return it as JSON values, and what failed."""
     options.check()
-    parts = _parts(request)
-    grids = [make_grid(part) for part in parts]
+    grid = make_grid(request)
     if options.dry_run:
-        listed = [list_cells(g, options.store_path, console) for g in grids]
-        return (listed[0] if len(listed) == 1 else {"sweeps": listed}), []
-    found = []
+        return list_cells(grid, options.store_path, console), []
     with Store(options.store_path) as store:
         if options.retry_failed:
             store.forget_failures()
-        for part, grid in zip(parts, grids):
-            table = _run(grid, store, options, console)
-            slack = SLACK[table.metric] if options.slack is None else options.slack
-            conclusion = conclude(table, part.preset, slack)
-            question = PRESETS[part.preset].question if part.preset else ""
-            recording = grid.inputs.recording
-            found.append(Found(part.title, question, table, conclusion, recording, slack))
-    verdicts: list[Verdict] = []
-    if request.preset == "claims":
-        verdicts = [claim.judge(each.table, each.slack) for claim, each in zip(CLAIMS, found)]
-    files = _write(found, verdicts, options)
-    for each in found:
-        for shown in each.tables():
-            print_table(shown, console)
-        _show_refusals(each.table, console)
-        for line in each.lines:
-            console.print(literal(line))
-        console.print()
-    show_verdicts(verdicts, console)
-    for file in files:
-        console.print(literal(f"written: {file}"), soft_wrap=True)
-    return _document(found, verdicts, files), [line for each in found for line in each.failures]
+        table = run_grid(grid, store, options, console)
+    found = describe(request, grid, table, options.slack_of(table))
+    return finish([found], options, console), list(found.failures)
 
 
-def _parts(request: SweepRequest) -> list[SweepRequest]:
-    """Return the sweeps of a request: several for the claims, else one."""
-    if request.preset != "claims":
-        return [request]
-    if request.axes:
-        raise ValueError("--axis and --preset claims exclude each other; claims bring their own.")
-    return [
-        dataclasses.replace(request, preset=claim.preset, given_axes=claim.axes) for claim in CLAIMS
-    ]
+def finish(found: Sequence[Finding], options: RunOptions, console: Console) -> dict[str, Any]:
+    """Write and print what was found; return it as JSON values."""
+    files = write_findings(found, options.output, options.name, options.export)
+    if any(each.table is not None for each in found):
+        files = [options.store_path, *files]
+    show_findings(found, files, console)
+    return as_document(found, files)
 
 
-def _run(grid: Grid, store: Store, options: RunOptions, console: Console) -> SweepTable:
+def run_grid(grid: Grid, store: Store, options: RunOptions, console: Console) -> SweepTable:
+    """Run what has no result yet, with a progress bar."""
     todo = sum(map(len, missing_draws(grid, store)))
     total = len(grid.cells())
     if todo < total:
@@ -424,77 +387,3 @@ def _run(grid: Grid, store: Store, options: RunOptions, console: Console) -> Swe
             scheduler=options.scheduler,
             progress=progress,
         )
-
-
-def _write(found: Sequence[Found], verdicts: Sequence[Verdict], options: RunOptions) -> list[Path]:
-    """Write pictures, tables and report; return their paths."""
-    files = [options.store_path]
-    sections = []
-    for number, each in enumerate(found, 1):
-        stem = options.name if len(found) == 1 else f"{options.name}-{number}"
-        pictures, tables = each.pictures(), each.tables()
-        for end, picture in pictures.items():
-            files += save(picture.figure, options.output / f"{stem}{end}")
-        files += write_tables(tables, options.output / stem)
-        if options.export is not None:
-            files.append(each.table.export(options.output / f"{stem}-cells.{options.export}"))
-        sections.append(
-            Section(
-                each.title,
-                each.question,
-                each.lines,
-                list(pictures.values()),
-                [*tables, configuration_table(each.table.fixed)],
-                each.failures,
-            )
-        )
-    made = version_tables(r.versions for each in found for r in each.table.results)
-    report = write_report(
-        options.output / "report.html",
-        options.name,
-        sections,
-        verdicts=verdicts,
-        command=_command(),
-        versions=made,
-    )
-    return [*files, report]
-
-
-def _command() -> str:
-    return shlex.join(["sparse-secagg", *sys.argv[1:]])
-
-
-def _show_refusals(table: SweepTable, console: Console) -> None:
-    refused = [row for row in table.summary() if row.message]
-    for reason in dict.fromkeys(row.message for row in refused):
-        count = sum(row.message == reason for row in refused)
-        console.print(literal(f"– {count} setting(s): {reason}", "dim"))
-
-
-def _document(
-    found: Sequence[Found], verdicts: Sequence[Verdict], files: Sequence[Path]
-) -> dict[str, Any]:
-    """Return everything as JSON values."""
-    document: dict[str, Any] = {
-        "command": _command(),
-        "files": [str(file) for file in files],
-        "claims": [dataclasses.asdict(verdict) for verdict in verdicts],
-        "sweeps": [
-            {
-                "title": each.title,
-                "metric": each.table.metric,
-                "mean": each.table.mean_name,
-                "axes": list(each.table.axes),
-                "fixed": each.table.fixed,
-                "conclusion": each.lines,
-                "failures": each.failures,
-                "marked": list(each.conclusion.marked),
-                "summary": [dataclasses.asdict(row) for row in each.table.summary()],
-                "winners": [dataclasses.asdict(row) for row in each.table.winners()],
-                "results": each.table.to_records(),
-            }
-            for each in found
-        ],
-    }
-    plain: dict[str, Any] = json.loads(json.dumps(document), parse_constant=lambda _: None)
-    return plain

@@ -19,7 +19,7 @@ from rich.progress import (
 
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
-from experiments.sweeps.claims import Verdict
+from experiments.results.verdicts import FAILS, HOLDS, OPEN, Verdict
 from experiments.sweeps.store import Result
 
 
@@ -76,9 +76,13 @@ def winners_text(table: SweepTable) -> str:
 
 
 def show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print claims with pass or fail, and what was measured."""
+    """Print what became of claims, and what was measured."""
+    colours = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
     for verdict in verdicts:
-        word = "[green]PASS[/green]" if verdict.passed else "[red]FAIL[/red]"
-        console.print(f"{word} ", literal(verdict.claim, "bold"))
+        console.print(
+            literal(verdict.outcome.upper(), colours[verdict.outcome]),
+            "",
+            literal(verdict.claim, "bold"),
+        )
         for line in verdict.evidence:
             console.print(literal(f"      {line}"))

@@ -16,7 +16,7 @@ from typing import Any
 
 from experiments.private_files import make_folder, write_text
 from experiments.report.tables import TextTable, value_text
-from experiments.sweeps.claims import Verdict
+from experiments.results.verdicts import Verdict
 
 #: Rows beyond which a table starts folded; the browser unfolds it without a script.
 LONG_TABLE = 60

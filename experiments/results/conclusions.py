@@ -117,7 +117,9 @@ def _interpolate(a: float, lead: Any, b: float, next_lead: Any) -> float | None:
 # --- slack ---------------------------------------------------------------------------------------
 
 
-def slack_gap(values: Samples, reference: Samples, slack: float, lower: bool) -> Gap:
+def slack_gap(
+    values: Samples, reference: Samples, slack: float, lower: bool, *, comparisons: int = 1
+) -> Gap:
     """Return by how much values exceed what the slack allows, paired over draws.
 
     Errors may be 1 + slack times the reference's, accuracies slack below it. Ratios below 1 and
@@ -125,8 +127,9 @@ def slack_gap(values: Samples, reference: Samples, slack: float, lower: bool) ->
     """
     if lower:
         allowed = {draw: (1 + slack) * value for draw, value in reference.items()}
-        return compare(values, allowed, ratio=True)
-    return compare({d: v - slack for d, v in reference.items()}, values, ratio=False)
+        return compare(values, allowed, ratio=True, comparisons=comparisons)
+    least = {draw: value - slack for draw, value in reference.items()}
+    return compare(least, values, ratio=False, comparisons=comparisons)
 
 
 def is_within(gap: Gap) -> bool:
@@ -144,17 +147,22 @@ class Allowed:
     """The largest compression within the slack, at one value of the other axis."""
 
     value: float
-    compression: float
-    decided: bool
+    compression: float  # every smaller one is within the slack, too
+    decided: bool  # whether that, and that the next is not, are beyond chance
     gaps: dict[float, Gap]
 
 
-def largest_within_slack(table: SweepTable, other: str, slack: float) -> list[Allowed]:
-    """Return, for every value of the other axis, the largest r whose mean is within the slack."""
+def largest_within_slack(
+    table: SweepTable, other: str, slack: float, **fixed: Any
+) -> list[Allowed]:
+    """Return, for every value of the other axis, the r up to which all means are within the slack.
+
+    ``fixed`` are values of further parameters.
+    """
     found = []
     for value in sorted({getattr(result.cell, other) for result in table.results}):
-        curve = samples_by(table, "compression", **{other: value})
-        reference = curve.get(min(curve))
+        curve = samples_by(table, "compression", **{other: value}, **fixed)
+        reference = curve.get(min(curve)) if curve else None
         if not reference:
             continue
         gaps = {
@@ -162,9 +170,11 @@ def largest_within_slack(table: SweepTable, other: str, slack: float) -> list[Al
             for r in sorted(curve)
             if curve[r]
         }
-        best = max([r for r in gaps if is_within(gaps[r])] or [min(gaps)])
-        outside = [r for r in gaps if r > best]
-        decided = gaps[best].is_certain and (not outside or gaps[min(outside)].is_certain)
+        outside = [r for r, gap in gaps.items() if not is_within(gap)]
+        inside = [r for r in gaps if not outside or r < outside[0]] or [min(gaps)]
+        best = inside[-1]
+        border = [*inside, *outside[:1]]
+        decided = all(gaps[r].is_certain for r in border)
         found.append(Allowed(value, best, decided, gaps))
     return found
 
@@ -181,130 +191,7 @@ def samples_by(table: SweepTable, name: str, **fixed: Any) -> dict[Any, Samples]
     return dict(found)
 
 
-def _slack_words(table: SweepTable, slack: float) -> str:
-    if table.lower_is_better:
-        return f"{1 + slack:g} times the error without compression"
-    return f"{100 * slack:g} points of the accuracy without compression"
-
-
-def allowed_compression(table: SweepTable, slack: float) -> Conclusion:
-    """State the largest r within the slack for every value of the other axis."""
-    (other,) = [name for name in table.axes if name != "compression"]
-    lines = [f"Largest compression within {_slack_words(table, slack)}:"]
-    marked = []
-    for row in largest_within_slack(table, other, slack):
-        sure = "" if row.decided else " (the limit itself is within chance)"
-        lines.append(f"{AXES[other].label} = {row.value:g}: r = {row.compression:g}{sure}")
-        marked.append({other: row.value, "compression": row.compression})
-    return Conclusion(tuple(lines), tuple(marked))
-
-
-@dataclass(frozen=True)
-class Cheapest:
-    """The setting of fewest bits per parameter within the slack."""
-
-    bits: int
-    compression: float
-    bits_per_parameter: float
-
-
-def cheapest_messages(table: SweepTable, slack: float) -> dict[str, Cheapest]:
-    """Return the cheapest setting by fewer bits alone, fewer coordinates alone, and both."""
-    cells = {}
-    for row in table.summary():
-        key = row.setting["n_bits"], row.setting["compression"]
-        if row.interval is not None:
-            cells[key] = row.extra["bits_per_parameter"]
-    most, least = max(b for b, _ in cells), min(r for _, r in cells)
-    reference = samples_by(table, "n_bits", compression=least)[most]
-    affordable = []
-    for (bits, rate), cost in cells.items():
-        values = samples_by(table, "n_bits", compression=rate)[bits]
-        if is_within(slack_gap(values, reference, slack, table.lower_is_better)):
-            affordable.append(Cheapest(bits, rate, cost))
-    ways = {
-        "fewer bits": [c for c in affordable if c.compression == least],
-        "fewer coordinates": [c for c in affordable if c.bits == most],
-        "both": affordable,
-    }
-    return {
-        name: min(choices, key=lambda c: c.bits_per_parameter) for name, choices in ways.items()
-    }
-
-
-def quantise_or_reduce(table: SweepTable, slack: float) -> Conclusion:
-    """State the cheapest message by each way of shortening it."""
-    found = cheapest_messages(table, slack)
-    lines = [f"Cheapest message within {_slack_words(table, slack)}:"]
-    for name, best in found.items():
-        lines.append(
-            f"by {name}: {best.bits_per_parameter:.3g} bits per parameter "
-            f"(b = {best.bits}, r = {best.compression:g})"
-        )
-    both = found["both"]
-    return Conclusion(tuple(lines), ({"n_bits": both.bits, "compression": both.compression},))
-
-
 # --- differences ---------------------------------------------------------------------------------
-
-
-def against_reference(name: str, reference: Any, what: str) -> Callable[..., Conclusion]:
-    """Return a rule that compares every value of a parameter with one of them, paired."""
-
-    def rule(table: SweepTable, slack: float) -> Conclusion:
-        lines = []
-        wanted = reference
-        for decoder in table.decoders:
-            groups = [
-                samples_by(table, name, decoder=decoder, **dict(zip(others, values)))
-                for others, values in _other_values(table, name)
-            ]
-            better, worse, ties = 0, 0, 0
-            for samples in groups:
-                present = {value: s for value, s in samples.items() if s}
-                if wanted not in present:
-                    continue
-                for value, found in present.items():
-                    if value == wanted:
-                        continue
-                    lower = table.lower_is_better
-                    others = len(present) - 1
-                    gap = compare(found, present[wanted], ratio=lower, comparisons=others)
-                    gain = _is_better(gap, lower)
-                    ties += not gap.is_certain
-                    better += gain
-                    worse += gap.is_certain and not gain
-            lines.append(
-                f"{decoder}: {what} is better than without in {better} comparison(s), worse in "
-                f"{worse}, within chance in {ties}."
-            )
-        return Conclusion(tuple(lines))
-
-    return rule
-
-
-def _other_values(table: SweepTable, name: str) -> list[tuple[list[str], tuple[Any, ...]]]:
-    others = [v for v in table.varying if v not in (name, "decoder")]
-    seen = dict.fromkeys(tuple(getattr(result.cell, v) for v in others) for result in table.results)
-    return [(others, values) for values in seen]
-
-
-def along_axis(table: SweepTable, slack: float) -> Conclusion:
-    """State the best value of the axis for every decoder, and what it beats."""
-    (axis,) = table.axes[:1]
-    lines = []
-    for decoder in table.decoders:
-        samples = {
-            f"{value:g}": s for value, s in samples_by(table, axis, decoder=decoder).items() if s
-        }
-        if samples:
-            winner = find_winner(samples, lower_is_better=table.lower_is_better)
-            tied = f", within chance of {', '.join(winner.tied)}" if winner.tied else ""
-            lines.append(
-                f"{decoder}: best at {AXES[axis].label} = {winner.best} "
-                f"({winner.mean.mean:.3g}){tied}"
-            )
-    return Conclusion(tuple(lines))
 
 
 def decoders_against_linear(table: SweepTable, slack: float) -> Conclusion:
@@ -327,29 +214,6 @@ def decoders_against_linear(table: SweepTable, slack: float) -> Conclusion:
     return Conclusion((*lines, *_best_setting(table, slack).lines))
 
 
-def models_of_equal_message(table: SweepTable, slack: float) -> Conclusion:
-    """Compare tasks whose messages are equally long."""
-    tasks = list(dict.fromkeys(getattr(result.cell, "task", "") for result in table.results))
-    if len(tasks) < 2:
-        return along_axis(table, slack)
-    large, small = tasks
-    lines = []
-    for decoder in table.decoders:
-        of_large = samples_by(table, "compression", task=large, decoder=decoder)
-        of_small = samples_by(table, "compression", task=small, decoder=decoder)
-        for (r, a), (s, b) in zip(sorted(of_large.items()), sorted(of_small.items())):
-            if not (a and b):
-                continue
-            gap = compare(a, b, ratio=table.lower_is_better)
-            sure = "" if gap.is_certain else ", within chance"
-            means = [mean_of(each, geometric=table.lower_is_better).mean for each in (a, b)]
-            lines.append(
-                f"{decoder}: {large} at r = {r:g} {means[0]:.3f}, {small} at r = {s:g} "
-                f"{means[1]:.3f}: {gap}{sure}."
-            )
-    return Conclusion(tuple(lines))
-
-
 def _best_setting(table: SweepTable, slack: float) -> Conclusion:
     rows = [row for row in table.summary() if row.interval is not None]
     if not rows:
@@ -367,12 +231,5 @@ def _error(samples: Samples) -> float:
 
 CONCLUSIONS: dict[str, Callable[[SweepTable, float], Conclusion]] = {
     "sparsity": crossing,
-    "privacy-utility-communication": allowed_compression,
-    "quantise-or-reduce": quantise_or_reduce,
-    "cohort": along_axis,
-    "sketch-length": along_axis,
-    "thresholding": against_reference("threshold", 0.0, "a threshold"),
-    "per-layer": against_reference("per_layer", False, "sketching each layer"),
-    "model-size": models_of_equal_message,
     "training": decoders_against_linear,
 }

@@ -81,6 +81,19 @@ class Cell(ABC):
     def with_values(self, **values: Any) -> Self:
         """Return a copy with other values."""
 
+    def computation(self, inputs: Inputs, varying: str) -> dict[str, Any]:
+        """Return the parameters without those that change nothing, where ``varying`` varies."""
+        found = self.parameters()
+        if found.get("compression") == 1 and not found.get("layer_compression"):
+            found |= {"encoder": "identity", "n_rows": None, "per_layer": False}
+        if found.get("encoder") == "identity":
+            found["compression"] = 1.0
+        if found.get("encoder") != "count_sketch":
+            found["n_rows"] = None
+        if found.get("mechanism") == "central":
+            found["n_bits"] = None
+        return found
+
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         """Raise ValueError for parameters that no run could use."""
         return None

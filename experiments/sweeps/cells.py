@@ -459,6 +459,15 @@ class TaskCell(Cell):
     def with_values(self, **values: Any) -> Self:
         return dataclasses.replace(self, config=self.config.with_values(**values))
 
+    def computation(self, inputs: Inputs, varying: str) -> dict[str, Any]:
+        found = super().computation(inputs, varying)
+        if found["encoder"] == "identity":
+            found["decoder"] = "linear"
+        if varying == "clients":
+            there = len(load_data(self.config.task, inputs.data).clients)
+            found["clients"] = min(self.config.clients, there)
+        return found
+
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         if not tasks.get(self.config.task).trains:
             raise ValueError(

@@ -81,8 +81,26 @@ class Grid:
             )
         if not self.seed_list:
             raise ValueError(f"seeds={self.seeds!r} must name at least one.")
-        for cell in self.cells():
+        cells = self.cells()
+        for cell in cells:
             cell.check(self.inputs)
+        self._check_distinct([cell for cell in cells if cell.seed == self.seed_list[0]])
+
+    def _check_distinct(self, cells: Sequence[Cell]) -> None:
+        """Raise ValueError where two values of a parameter lead to the same computations."""
+        for name in [*self.axes, *self.variants]:
+            found: dict[Any, set[str]] = {}
+            for cell in cells:
+                computed = cell.computation(self.inputs, name)
+                found.setdefault(getattr(cell, name), set()).add(repr(sorted(computed.items())))
+            for (one, same), (other, again) in itertools.combinations(found.items(), 2):
+                if same == again:
+                    raise ValueError(
+                        f"{name}={one!r} and {name}={other!r} are the same computation in every "
+                        "cell, so that the sweep would compare it with itself: at compression=1 "
+                        "nothing is sketched, and a cohort is at most the population. Change what "
+                        f"is fixed, or leave {name!r} out."
+                    )
 
     @property
     def bases(self) -> list[Cell]:

@@ -124,6 +124,10 @@ def _sparse(dim: int, sparsity: int, rng: np.random.Generator) -> NDArray[np.flo
     return x
 
 
+def _flat(dim: int, sparsity: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    return np.sign(_sparse(dim, sparsity, rng))
+
+
 def _clustered(dim: int, sparsity: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return np.concatenate([_sparse(dim, sparsity, rng) for _ in range(N_CLUSTERS)])
 
@@ -168,6 +172,7 @@ def _near_square(dim: int) -> tuple[int, int]:
 #: Kinds of means, by name.
 MEANS = {
     "sparse": MeanKind(_sparse, True, "s Gaussian entries, the others zero"),
+    "flat": MeanKind(_flat, True, "s entries of one size, the others zero"),
     "power_law": MeanKind(_power_law, False, "entries of size 1/k in random places"),
     "laplace": MeanKind(_laplace, False, "independent Laplace entries"),
     "dense": MeanKind(_dense, False, "independent Gaussian entries"),

@@ -1,19 +1,18 @@
-"""The paper's analyses as ready-made sweeps, on synthetic means, recordings or training tasks.
+"""Ready-made sweeps with a question, on synthetic means, recordings or training tasks.
 
-Names, axes and defaults are here; what each concludes in words is in ``conclusions.py``.
+Names, axes and defaults are here; what each concludes in words is in ``conclusions.py``. The
+paper's own analyses are in :mod:`experiments.reproduce`.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.sweeps.axes import Value
-from experiments.sweeps.cell import Cell
-from experiments.sweeps.cells import MeanCell, TaskCell
+from experiments.sweeps.cells import MeanCell
 
 Axes = Mapping[str, Sequence[Value]]
 
@@ -33,8 +32,6 @@ class Preset:
     task_axes: Axes
     #: Fixed parameters for synthetic means; recordings take the pipeline's from it.
     mean: MeanCell = field(default_factory=MeanCell)
-    #: Fixed parameters for tasks, where they differ from the task's own.
-    task: Mapping[str, Any] = field(default_factory=dict)
     encoders: tuple[str, ...] = ("count_sketch",)
     #: Decoders of one estimate, and of training.
     decoders: tuple[str, ...] = ("linear",)
@@ -42,10 +39,6 @@ class Preset:
     #: Repetitions.
     seeds: int = 5
     task_seeds: int = 3
-    #: Further parameters that vary.
-    variants: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    #: Sets parameters of a cell that follow from others.
-    adjust: Callable[[Cell], Cell] | None = None
 
     def axes_for(self, kind: str) -> Axes:
         """Return the axes for a kind of cell."""
@@ -59,34 +52,6 @@ class Preset:
         return {name: getattr(self.mean.spec, name) for name in (*names, noise)}
 
 
-#: A cohort so small, or noise so strong, that compression can be free: m is about n²/z².
-_NOISY = MeanCell(mean="dense", dim=5000, clients=50, noise_multiplier=1.0, n_bits=18)
-_RATES = (1, 2, 5, 10, 20, 50, 100)
-#: The cohort whose total message the others keep, and its compression.
-_COHORT, _COHORT_COMPRESSION = 50, 2.0
-#: Tasks with a smaller model of the same data, and how many times smaller it is, about.
-SMALL_MODELS = {"mnist": ("mnist-small", 10.0), "emnist-cnn": ("emnist-dense", 5.0)}
-#: Length of the sketch in "model-size".
-_EQUAL_LENGTH = 500
-
-
-def _fixed_total_message(cell: Cell) -> Cell:
-    """Raise r with n as the paper does: by n₂/n₁·(log n₂/log n₁)."""
-    n = getattr(cell, "clients", None) or _COHORT
-    factor = n / _COHORT * math.log(n) / math.log(_COHORT)
-    return cell.with_values(compression=max(1.0, round(_COHORT_COMPRESSION * factor, 3)))
-
-
-def _equal_message(cell: Cell) -> Cell:
-    """Keep the length of the sketch: r follows d, or the size of the task's model."""
-    if isinstance(cell, MeanCell):
-        return cell.with_values(compression=cell.dim / _EQUAL_LENGTH)
-    if isinstance(cell, TaskCell):
-        smaller = dict(SMALL_MODELS.values()).get(cell.config.task, 1.0)
-        return cell.with_values(compression=max(1.0, (cell.spec.compression or 1.0) / smaller))
-    return cell
-
-
 PRESETS: dict[str, Preset] = {
     "sparsity": Preset(
         "Up to how many nonzeros do sparse decoders pay?",
@@ -97,63 +62,6 @@ PRESETS: dict[str, Preset] = {
         encoders=("count_sketch", "gaussian"),
         decoders=ONE_SHOT,
         task_decoders=TRAINING,
-    ),
-    "privacy-utility-communication": Preset(
-        "How much compression does each noise level allow within a slack?",
-        axes={"noise_multiplier": (0.3, 0.5, 1, 2, 4), "compression": _RATES},
-        recording_axes={"noise_multiplier": (0.1, 0.3, 0.5, 1, 2), "compression": _RATES},
-        task_axes={"noise_multiplier": (0, 0.1, 0.3, 0.5, 1), "compression": (1, 5, 10, 50, 100)},
-        mean=_NOISY,
-    ),
-    "quantise-or-reduce": Preset(
-        "Is a message shortened better by fewer bits or by fewer coordinates?",
-        axes={"n_bits": (8, 10, 12, 14, 16, 18), "compression": _RATES},
-        recording_axes={"n_bits": (10, 12, 14, 16, 18), "compression": _RATES},
-        task_axes={"n_bits": (10, 12, 14, 16, 18), "compression": (1, 5, 10, 50)},
-        mean=_NOISY,
-    ),
-    "cohort": Preset(
-        "Do larger cohorts help when the total message stays the same?",
-        axes={"clients": (25, 50, 100, 200, 400)},
-        recording_axes={"clients": (25, 50, 100)},
-        task_axes={"clients": (25, 50, 100)},
-        mean=_NOISY,
-        decoders=("linear", "ridge"),
-        adjust=_fixed_total_message,
-    ),
-    "sketch-length": Preset(
-        "How many rows should a count sketch have?",
-        axes={"n_rows": (10, 15, 20, 25)},
-        recording_axes={"n_rows": (10, 15, 20, 25)},
-        task_axes={"n_rows": (10, 15, 20, 25)},
-        mean=MeanCell(dim=5000, clients=500, compression=5),
-        decoders=("linear", "median", "ridge", "lasso", "amp"),
-    ),
-    "thresholding": Preset(
-        "Does it help to set the small entries of the sketch to zero?",
-        axes={"threshold": (0.0, 0.25, 0.5, 0.75, 0.9)},
-        recording_axes={"threshold": (0.0, 0.25, 0.5, 0.75, 0.9)},
-        task_axes={"threshold": (0.0, 0.25, 0.5, 0.75, 0.9)},
-        mean=MeanCell(mean="power_law", dim=5000, clients=500, compression=5),
-        decoders=("linear", "ridge", "lasso", "amp"),
-    ),
-    "per-layer": Preset(
-        "Does it help to sketch each layer by itself?",
-        axes={"compression": (2, 5, 10, 20, 50)},
-        recording_axes={"compression": (2, 5, 10, 20, 50)},
-        task_axes={"compression": (2, 5, 10, 20, 50)},
-        mean=MeanCell(mean="layered", dim=5000, clients=500),
-        decoders=("linear", "ridge"),
-        variants={"per_layer": (False, True)},
-    ),
-    "model-size": Preset(
-        "Is a large model, compressed, better than a small one with messages as long?",
-        axes={"dim": (500, 1000, 2500, 5000, 10_000)},
-        recording_axes={"compression": _RATES},
-        task_axes={"compression": (10, 50, 100)},
-        mean=MeanCell(mean="power_law", clients=500),
-        decoders=("linear", "lasso", "amp"),
-        adjust=_equal_message,
     ),
     "phase": Preset(
         "Which sparse means are recovered from so few coordinates?",
@@ -185,5 +93,8 @@ def get_preset(name: str) -> Preset:
     if name not in PRESETS:
         close = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"no preset {name!r}; {hint}There are: {', '.join(PRESETS)}, claims.")
+        raise ValueError(
+            f"no preset {name!r}; {hint}There are: {', '.join(PRESETS)}. The paper's own analyses "
+            "are sparse-secagg reproduce NAME; 'reproduce list' names them."
+        )
     return PRESETS[name]

@@ -5,8 +5,6 @@ import dataclasses
 import pytest
 
 from experiments.results.conclusions import (
-    allowed_compression,
-    cheapest_messages,
     conclude,
     crossing,
     is_within,
@@ -14,8 +12,16 @@ from experiments.results.conclusions import (
     slack_gap,
 )
 from experiments.results.table import SweepTable
+from experiments.results.verdicts import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    allowed_rises,
+    coordinates_beat_bits,
+    never_behind,
+    shortest_messages,
+)
 from experiments.sweeps.cells import MeanCell, TaskCell
-from experiments.sweeps.claims import CLAIMS
 from experiments.sweeps.presets import PRESETS
 from experiments.sweeps.store import Result
 
@@ -101,25 +107,54 @@ def test_the_largest_compression_within_the_slack_is_found_for_each_noise():
         (1.0, 2, True),
         (3.0, 10, True),
     ]
-    conclusion = allowed_compression(table, 1.0)
-    assert "noise multiplier z = 1: r = 2" in conclusion.lines
-    assert {"noise_multiplier": 3.0, "compression": 10.0} in conclusion.marked
 
 
-def test_claims_pass_on_the_papers_shapes_and_fail_on_the_opposite():
-    noise, bits, cohort = CLAIMS
-    assert noise.judge(slack_table({0.3: 1, 1.0: 2, 3.0: 10}), 1.0).passed
-    assert not noise.judge(slack_table({0.3: 10, 1.0: 2, 3.0: 1}), 1.0).passed
-    assert not noise.judge(slack_table({0.3: 2, 1.0: 2, 3.0: 2}), 1.0).passed
-    assert not noise.judge(slack_table({0.3: 1, 1.0: 10, 3.0: 5}), 1.0).passed
-    assert cohort.judge(slack_table({25: 10, 50: 5, 100: 1}, "clients"), 1.0).passed
-    assert not cohort.judge(slack_table({25: 1, 50: 5, 100: 10}, "clients"), 1.0).passed
-    assert bits.judge(bits_table(fewest_bits=12, most_compression=10), 1.0).passed
-    assert not bits.judge(bits_table(fewest_bits=4, most_compression=2), 1.0).passed
+def test_a_rate_counts_as_within_only_if_every_smaller_one_is():
+    table = slack_table({1.0: 10})
+    worse = [
+        dataclasses.replace(r, metrics={**r.metrics, "relative_error": 9.0})
+        if r.cell.compression == 2
+        else r
+        for r in table.results
+    ]
+    (found,) = largest_within_slack(SweepTable(worse, table.axes), "noise_multiplier", 1.0)
+    assert found.compression == 1
+
+
+NOISE = allowed_rises("more noise, more compression", "noise_multiplier")
+COHORT = allowed_rises("more clients, less compression", "clients", rises=False)
+
+
+def test_claims_hold_on_the_papers_shapes_and_not_on_the_opposite():
+    def noise(allowed):
+        return NOISE(slack_table(allowed), 1.0).outcome
+
+    assert noise({0.3: 1, 1.0: 2, 3.0: 10}) == HOLDS
+    assert noise({0.3: 10, 1.0: 2, 3.0: 1}) == FAILS
+    assert noise({0.3: 2, 1.0: 2, 3.0: 2}) == FAILS
+    assert noise({0.3: 1, 1.0: 10, 3.0: 5}) == OPEN  # not in order
+    assert noise({0.3: 10, 1.0: 10, 3.0: 10}) == OPEN  # nothing tried was too much
+    assert COHORT(slack_table({25: 10, 50: 5, 100: 1}, "clients"), 1.0).outcome == HOLDS
+    assert COHORT(slack_table({25: 1, 50: 5, 100: 10}, "clients"), 1.0).outcome == FAILS
+
+
+def test_coordinates_beat_bits_where_their_message_is_shorter():
+    judge = coordinates_beat_bits("fewer coordinates")
+    assert judge(bits_table(fewest_bits=12, most_compression=10), 1.0).outcome == HOLDS
+    assert judge(bits_table(fewest_bits=4, most_compression=1), 1.0).outcome == FAILS
+
+
+@pytest.mark.parametrize(("first", "outcome"), [(0.90, HOLDS), (0.88, FAILS), (0.8901, OPEN)])
+def test_who_may_not_fall_behind_by_more_than_the_slack(first, outcome):
+    def accuracies(mean, spread=0.0):
+        return {(0, k): mean + spread * (-1) ** k for k in range(4)}
+
+    pairs = [("a against b", accuracies(first, 0.001), accuracies(0.90))]
+    table = made_up(("compression",), [TaskCell.of("digits", compression=2.0)], lambda cell: 0.5)
+    assert never_behind("a is as good as b", lambda _: pairs)(table, 0.01).outcome == outcome
 
 
 def test_a_claim_that_chance_could_explain_fails():
-    noise = CLAIMS[0]
     table = slack_table({0.3: 1, 1.0: 2, 3.0: 10})
     wide = [
         dataclasses.replace(
@@ -127,7 +162,7 @@ def test_a_claim_that_chance_could_explain_fails():
         )
         for result in table.results
     ]
-    assert not noise.judge(SweepTable(wide, table.axes), 1.0).passed
+    assert NOISE(SweepTable(wide, table.axes), 1.0).outcome == OPEN
 
 
 def bits_table(fewest_bits, most_compression):
@@ -141,11 +176,14 @@ def bits_table(fewest_bits, most_compression):
     return made_up(("n_bits", "compression"), cells, value)
 
 
-def test_the_cheapest_message_is_found_by_each_way():
-    found = cheapest_messages(bits_table(12, 10), 1.0)
-    assert found["fewer bits"].bits_per_parameter == 12
-    assert found["fewer coordinates"].bits_per_parameter == 1.6
-    assert found["both"].bits_per_parameter == 1.2
+def test_the_shortest_message_is_found_by_each_way():
+    ways, longest = shortest_messages(bits_table(12, 10), 1.0)
+    assert longest == (16, 1)
+    assert {name: found.cost for name, (found, _) in ways.items()} == {
+        "fewer bits": 12,
+        "fewer coordinates": 1.6,
+        "both": 1.2,
+    }
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -157,7 +195,7 @@ def test_every_preset_has_something_to_say(preset, kind):
         wanted.mean if kind == "mean" else TaskCell.of("digits", compression=1, noise_multiplier=1)
     )
     cells = [base]
-    for name, values in {**axes, **wanted.variants}.items():
+    for name, values in axes.items():
         cells = [cell.with_values(**{name: value}) for cell in cells for value in values]
     decoders = wanted.decoders if kind == "mean" else wanted.task_decoders
     if kind not in ("mean", "task") or not axes:

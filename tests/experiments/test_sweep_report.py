@@ -12,8 +12,8 @@ import pytest
 
 from experiments.report.html import Picture, Section, render, write_report
 from experiments.results.conclusions import conclude
+from experiments.results.verdicts import Verdict
 from experiments.sweeps.cells import MeanCell
-from experiments.sweeps.claims import Verdict
 from experiments.sweeps.engine import run_sweep
 from experiments.sweeps.grid import Grid
 
@@ -107,10 +107,10 @@ def test_the_report_is_one_page_without_scripts_or_links(curves, matrix):
 
 def test_whatever_is_written_in_the_report_is_escaped(curves):
     nasty = '<script>alert("x")</script>&"'
-    verdicts = [Verdict(nasty, False, (nasty,))]
+    verdicts = [Verdict(nasty, "does not hold", (nasty,))]
     html = render(nasty, [section(curves, nasty, [nasty])], verdicts=verdicts, command=nasty)
     assert "<script" not in html
-    assert "FAIL" in html
+    assert "does not hold" in html
     assert "&lt;script&gt;" in html
 
 

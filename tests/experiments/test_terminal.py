@@ -13,8 +13,8 @@ from experiments.report.console import show_verdicts, winners_text
 from experiments.report.tables import print_table, sweep_tables
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
+from experiments.results.verdicts import Verdict
 from experiments.sweeps.cells import MeanCell
-from experiments.sweeps.claims import Verdict
 from experiments.sweeps.store import Result
 
 WORDS = ["[/]", "[bold]", "[red]x[/red]", ":bug:", "\x1b[2J", "\x07", "a\\", "\u202e"]
@@ -57,9 +57,9 @@ def test_tables_of_sweeps(word):
         assert f"title {shown}" in text
         assert text.count(shown) >= 2  # the column of the decoder as well
     assert word in winners_text(table)
-    claim = Verdict(f"claim {word}", True, (f"evidence {word}",))
+    claim = Verdict(f"claim {word}", "holds", (f"evidence {word}",))
     text = printed(lambda console: show_verdicts([claim], console))
-    assert f"PASS  claim {shown}" in text
+    assert f"HOLDS  claim {shown}" in text
     assert f"evidence {shown}" in text
 
 

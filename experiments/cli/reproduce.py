@@ -1,0 +1,132 @@
+"""``sparse-secagg reproduce``: one figure, table or theorem of the paper, with a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from experiments.cli import options as opt
+
+if TYPE_CHECKING:
+    from experiments.cli.sweeping import RunOptions
+    from experiments.report.findings import Finding
+    from experiments.reproduce.entry import Entry, Setting
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="What to reproduce; 'list' names everything.")],
+    task: Annotated[
+        str | None, typer.Option(help="What to train, or means: synthetic ones. [default: digits]")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="quick: minutes; full: all values and seeds.")
+    ] = "quick",
+    seeds: Annotated[
+        int | None, typer.Option(parser=opt.whole, metavar="N", help="Repetitions.")
+    ] = None,
+    rounds: opt.Rounds = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE, of every run of a task.")
+    ] = None,
+    slack: Annotated[
+        float | None, typer.Option(help="Δ: 0.01 costs a point of accuracy, 1 doubles an error.")
+    ] = None,
+    jobs: opt.Jobs = -1,
+    data: opt.Data = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for everything. [default: reproduce/NAME]")
+    ] = None,
+    as_json: opt.AsJson = False,
+    seed: opt.Seed = 0,
+) -> None:
+    """Reproduce a figure, table or theorem of the paper, drawn as there, with a verdict."""
+    from experiments.cli.sweeping import RunOptions, parse_option, reported
+    from experiments.reproduce.entries import ENTRIES, get_entry
+    from experiments.reproduce.entry import Setting
+
+    if name == "list":
+        _list(ENTRIES, as_json)
+        return
+
+    def work(console: Console) -> tuple[dict[str, Any], list[str]]:
+        entry = get_entry(name)
+        if scale not in ("quick", "full"):
+            raise ValueError(f"--scale {scale} must be quick or full.")
+        if task is not None and task not in entry.tasks:
+            there = ", ".join(entry.tasks) or "none: it trains nothing"
+            raise ValueError(f"--task {task} is none of {entry.name}; there are: {there}.")
+        fixed = dict(map(parse_option, options or ()))
+        setting = Setting(
+            task=task or (entry.tasks or ("",))[0],
+            quick=scale == "quick",
+            seeds=seeds,
+            first_seed=seed,
+            data=None if data is None else str(data),
+            fixed=fixed if rounds is None else {**fixed, "rounds": rounds},
+        )
+        run = RunOptions(name, output or Path("reproduce") / name, jobs=jobs, slack=slack)
+        run.check()
+        return _run(entry, setting, run, console)
+
+    reported(work, as_json=as_json)
+
+
+def _run(
+    entry: Entry, setting: Setting, options: RunOptions, console: Console
+) -> tuple[dict[str, Any], list[str]]:
+    from experiments.cli.sweeping import finish, run_grid
+    from experiments.report.findings import Finding
+    from experiments.report.html import Picture
+    from experiments.report.tables import sweep_tables
+    from experiments.reproduce.training import slack_of
+    from experiments.sweeps.engine import describe_failures
+    from experiments.sweeps.store import Store
+
+    found: list[Finding] = list(entry.findings(setting)) if entry.findings else []
+    if entry.sweeps is not None:
+        asked = entry.sweeps(setting)
+        with Store(options.store_path) as store:
+            tables = [run_grid(each.grid, store, options, console) for each in asked]
+        for each, table in zip(asked, tables):
+            slack = slack_of(setting, table.metric) if options.slack is None else options.slack
+            drawn = each.draw(table, slack)
+            found.append(
+                Finding(
+                    each.title,
+                    "",
+                    pictures={end: Picture(figure, each.title) for end, figure in drawn.items()},
+                    tables=sweep_tables(table, each.title),
+                    verdicts=[judge(table, slack) for judge in each.judges],
+                    failures=describe_failures(table.results),
+                    table=table,
+                )
+            )
+    claims = Finding(f"the paper, {entry.where}", "", [entry.claim], tables=entry.paper)
+    document = finish([*found, claims], options, console)
+    return document, [line for each in found for line in each.failures]
+
+
+def _list(entries: dict[str, Entry], as_json: bool) -> None:
+    """Print what there is, what the paper claims, what it needs and how long it takes."""
+    import json
+
+    from experiments.report.terminal import literal
+
+    if as_json:
+        kept = ("name", "where", "claim", "needs", "minutes", "tasks")
+        rows = [{key: getattr(entry, key) for key in kept} for entry in entries.values()]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    console = Console()
+    for entry in entries.values():
+        quick, full = entry.minutes
+        console.print(literal(entry.name, "bold"), literal(f"({entry.where})"))
+        console.print(literal(f"    {entry.claim}"))
+        if entry.tasks:
+            console.print(literal(f"    tasks: {', '.join(entry.tasks)}"))
+        console.print(
+            literal(f"    needs {entry.needs}; quick {quick:g} min, full {full:g} min on two cores")
+        )
