@@ -27,7 +27,9 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(parser=opt.whole, metavar="N", help="Repetitions.")
     ] = None,
-    rounds: opt.Rounds = None,
+    rounds: Annotated[
+        int | None, typer.Option(parser=opt.whole, metavar="N", help="Rounds of every run.")
+    ] = None,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE, of every run of a task.")
     ] = None,

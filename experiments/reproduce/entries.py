@@ -71,7 +71,7 @@ ENTRIES = {
         ),
         Entry(
             "cohort",
-            "figure 7, table 2",
+            "figures 7 and 8",
             "Larger cohorts need more communication; with enough noise, 1000 clients do "
             "better than 100 with the same total message.",
             _DATA,
@@ -107,7 +107,7 @@ ENTRIES = {
         ),
         Entry(
             "per-layer",
-            "figures 8 and 9",
+            "figures 9 and 10",
             "Sketching the embedding and the rest by themselves, each at its own rate, gains "
             "nothing.",
             _DATA,
@@ -134,7 +134,7 @@ ENTRIES = {
         ),
         Entry(
             "theorem-main",
-            "theorem 5.1",
+            "theorem 5.2",
             "At m = n²ε² the error is O(c²d/(n²ε²)), as without compression up to a constant, "
             "for O(n²ε² log n) bits.",
             _NOTHING,
@@ -163,7 +163,7 @@ ENTRIES = {
         ),
         Entry(
             "lower-bounds",
-            "theorem 5.2",
+            "theorem 5.3",
             "B bits err by at least c²·2^(−2B/d), and unbiased ones by C₀c²d/B.",
             _NOTHING,
             (1, 5),

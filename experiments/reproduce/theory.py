@@ -88,12 +88,20 @@ def _bits_needed(z: float, n: int, m: int) -> float:
     for n_bits in (*range(4, 24), _FINE):
         mechanism = DiscreteGaussian(noise_multiplier=z, n_bits=n_bits)
         with suppress(InfeasibleError):
-            variance[n_bits] = mechanism.calibrate(n, m).noise_std(n) ** 2
+            mechanism.calibrate(n, m)
+            variance[n_bits] = mechanism.noise_std(n) ** 2
     excess = [(b, v / variance[_FINE] - 1) for b, v in variance.items() if b < _FINE]
     for (b, more), (_, less) in itertools.pairwise(excess):
         if more > 0.25 >= less:
             return float(b + math.log(more / 0.25) / math.log(more / less))
     return float(excess[0][0])
+
+
+_LOGARITHM = "bits b in log₂(n + √(n³ε²/m) + √m/ε)"
+
+
+def _point(z: float, n: int, m: int) -> tuple[float, int, int, float]:
+    return z, n, m, math.log2(n + math.sqrt(n**3 / z**2 / m) + math.sqrt(m) * z)
 
 
 def _bits(name: str, tolerance: float, points: Sequence[tuple[float, int, int, float]]) -> Finding:
@@ -145,7 +153,7 @@ def _curves(table: SweepTable, slack: float) -> dict[str, Any]:
 
 def theorem_main(setting: Setting) -> list[Asked]:
     """Measure the exponents, the bits and the constant at m = n²ε²."""
-    seeds = setting.seed_list(5 if setting.quick else 40)
+    seeds = setting.seed_list(5 if setting.quick else 20)
     base = MeanCell(
         mean="dense",
         dim=8000,
@@ -204,9 +212,7 @@ def theorem_main(setting: Setting) -> list[Asked]:
 
 def main_bits(setting: Setting) -> list[Finding]:
     """Calculate how b grows with n at m = n²ε², ε = 1, from the calibrated mechanism."""
-    # there √(n³ε²/m) = √n and √m/ε = n
-    points = [(1.0, n, n**2, math.log2(2 * n + n**0.5)) for n in (40, 80, 160, 320, 640)]
-    return [_bits("bits b in log₂(n + √(n³ε²/m) + √m/ε)", MAIN, points)]
+    return [_bits(_LOGARITHM, MAIN, [_point(1.0, n, n**2) for n in (40, 80, 160, 320, 640)])]
 
 
 def _inverse(value: float) -> float:
@@ -262,12 +268,8 @@ def theorem_sparse(setting: Setting) -> list[Asked]:
 
 def sparse_bits(setting: Setting) -> list[Finding]:
     """Calculate how b grows with n at m = 4 s ln d, ε = 4, from the calibrated mechanism."""
-    effective = 10 * math.log(2000)
-    points = [
-        (0.25, n, round(4 * effective), math.log2(n**2 + effective / 16) / 2)
-        for n in (50, 100, 200, 400, 800)
-    ]
-    return [_bits("bits b in log₂(n² + s ln d/ε²)/2", SPARSE, points)]
+    m, z = round(40 * math.log(2000)), 0.25
+    return [_bits(_LOGARITHM, SPARSE, [_point(z, n, m) for n in (50, 100, 200, 400, 800)])]
 
 
 # --- bounds

@@ -61,7 +61,7 @@ def test_a_figure_is_run_drawn_and_judged(tmp_path):
 def test_the_claim_about_noise_holds_on_means(tmp_path):
     run = reproduce(
         "compression-vs-noise", "--task", "means", "--jobs", 1, "--output", tmp_path,
-        "--set", "dim=1000", "--seeds", 3, "--json",
+        "--json",
     )  # fmt: skip
     (verdict,) = json.loads(run.stdout)["claims"]
     assert verdict["outcome"] == HOLDS
