@@ -229,8 +229,10 @@ def test_a_limit_is_decided_only_where_both_sides_of_it_are():
 
 
 def test_better_worse_and_within_chance_are_counted():
-    cells = [MeanCell(mean="power_law", threshold=t) for t in (0.0, 0.25, 0.5, 0.75)]
-    errors = {0.0: 1.0, 0.25: 0.5, 0.5: 3.0, 0.75: 1.0}
-    made = made_up(("threshold",), cells, lambda cell: errors[cell.threshold])
-    (line,) = conclude(made, "thresholding").lines
-    assert "better than without in 1 comparison(s), worse in 1, within chance in 1." in line
+    errors = {"linear": 1.0, "amp": 0.5, "ridge": 3.0, "median": 1.0}
+    cells = [MeanCell(mean="power_law", decoder=name, compression=5.0) for name in errors]
+    made = made_up(("compression",), cells, lambda cell: errors[cell.decoder])
+    lines = conclude(made, "training").lines
+    assert "amp against linear: better in 1 settings, worse in 0, within chance in 0." in lines
+    assert "ridge against linear: better in 0 settings, worse in 1, within chance in 0." in lines
+    assert "median against linear: better in 0 settings, worse in 0, within chance in 1." in lines
