@@ -192,6 +192,55 @@ def test_sum_gap_is_the_plain_sum():
     assert plain <= discrete_sum_gap(0.25, n) <= plain * 1.001
 
 
+def ddg_forms_by_hand(alpha, bound, s2, n, dim):
+    """The three forms of the bound, each by itself, and the terms that make up the first."""
+    l2 = bound / math.sqrt(n * s2)
+    l1 = bound * min(math.sqrt(dim), bound) / math.sqrt(n * s2)
+    tau = 10 * sum(math.exp(-2 * math.pi**2 * s2 * k / (k + 1)) for k in range(1, n))
+    gaussian = alpha / 2 * l2**2
+    return {
+        "first, τD": gaussian + tau * dim,
+        "first, ατD/4": gaussian + alpha * tau * dim / 4,
+        "second": alpha / 2 * (l2**2 + 2 * l1 * tau + tau**2 * dim),
+        "third": alpha / 2 * (l2 + math.sqrt(dim) * tau) ** 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("decisive", "alpha", "bound", "s2", "n", "dim"),
+    [
+        ("first, τD", 2, 1000.0, 1.0, 10, 16),
+        ("first, ατD/4", 64, 1000.0, 1.0, 10, 16),
+        ("second", 2, 1.0, 1.0, 10, 64),
+        ("second", 2, 1.0, 1.0, 10, 4),
+    ],  # the third is never below the second, since l₁ ≤ √D·l₂
+)
+def test_every_form_of_the_ddg_bound_is_the_least_one_somewhere(decisive, alpha, bound, s2, n, dim):
+    forms = ddg_forms_by_hand(alpha, bound, s2, n, dim)
+    first = max(forms["first, τD"], forms["first, ατD/4"])
+    least = min(first, forms["second"], forms["third"])
+    assert least == forms[decisive]
+    assert ddg_grid_rdp([alpha], bound, s2, n, dim)[0] == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "bound", "variance", "dim", "decisive"),
+    [(2, 3.0, 50.0, 4, "square"), (128, 30.0, 4.0, 4, "linear")],
+)
+def test_both_forms_of_the_skellam_bound_are_the_least_one_somewhere(
+    alpha, bound, variance, dim, decisive
+):
+    n, l1 = 5, bound * min(math.sqrt(dim), bound)
+    v = n * variance
+    forms = {
+        "square": ((2 * alpha - 1) * bound**2 + 6 * l1) / (4 * v * v),
+        "linear": 3 * l1 / (2 * v),
+    }
+    assert min(forms, key=forms.get) == decisive
+    by_hand = alpha * bound**2 / (2 * v) + forms[decisive]
+    assert skellam_grid_rdp([alpha], bound, variance, n, dim)[0] == pytest.approx(by_hand, rel=1e-9)
+
+
 def test_replace_one_costs_twice_the_sensitivity():
     zero = ddg_grid_rdp(ORDERS, 100.0, 1e4, 10, 64)
     one = ddg_grid_rdp(ORDERS, 100.0, 1e4, 10, 64, "replace_one")

@@ -135,6 +135,19 @@ class TestConfig:
         with pytest.raises(RefusedRoundError, match=message):
             RoundConfig.from_json(json.dumps(document))
 
+    def test_somebody_in_the_smallest_sum_is_honest(self):
+        mechanism = DiscreteGaussian(epsilon=2.0, n_bits=20, min_survivors=10, colluders=9)
+        document = json.loads(make_config(mechanism=mechanism).to_json())
+        for colluders in (9, 10, 11):
+            document["mechanism"]["colluders"] = colluders
+            document.pop("digest", None)
+            document["digest"] = digest_of(document)
+            if colluders < 10:
+                RoundConfig.from_json(json.dumps(document))
+                continue
+            with pytest.raises(RefusedRoundError, match="colluders"):
+                RoundConfig.from_json(json.dumps(document))
+
     def test_not_json(self):
         with pytest.raises(RefusedRoundError, match="not JSON"):
             RoundConfig.from_json(b"\x00\x01")
