@@ -50,7 +50,7 @@ THEORY = {
     "theory_central": ("-.", "no compression, trusted server"),
 }
 #: Parameters that have panels of their own, unless curves of one panel are their values.
-_PANELS = ("encoder", "mechanism", "per_layer", "task")
+_PANELS = ("encoder", "mechanism", "per_layer", "task", "fixed_sketch", "noise_multiplier")
 MAX_COLUMNS = 3
 FRAME = PALETTE[1]
 #: Relative error below which a mean counts as recovered, in a phase diagram.
@@ -120,8 +120,9 @@ def _is_logarithmic(metric: str) -> bool:
     return metric in ("relative_error", "squared_error")
 
 
-def _panels(rows: Sequence[Summary], names: Sequence[str] = _PANELS) -> dict[str, list[Summary]]:
-    """Return the rows of each panel by its title."""
+def _panels(table: Tabular, rows: Sequence[Summary], *more: str) -> dict[str, list[Summary]]:
+    """Return the rows of each panel by its title; whatever varies beside the axes has its own."""
+    names = [name for name in (*_PANELS, *more) if name not in table.axes]
     panels: dict[str, list[Summary]] = {}
     for row in rows:
         title = ", ".join(_word(name, row.setting[name]) for name in names if name in row.setting)
@@ -132,6 +133,10 @@ def _panels(rows: Sequence[Summary], names: Sequence[str] = _PANELS) -> dict[str
 def _word(name: str, value: Any) -> str:
     if name == "per_layer":
         return "each layer by itself" if value else "the whole vector"
+    if name == "fixed_sketch":
+        return "the same sketch in all rounds" if value else "a fresh sketch in every round"
+    if name == "noise_multiplier":
+        return f"z = {value:g}"
     return decoder_label(str(value))
 
 
@@ -151,7 +156,7 @@ def _grid(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axes
 def _curves(table: Tabular, metric: str, width: float) -> Figure:
     (axis,) = table.axes
     rows = [row for row in table.summary(metric) if row.interval is not None]
-    panels = _panels(rows)
+    panels = _panels(table, rows)
     figure, axes = _grid(max(len(panels), 1), 5.2 * width, 3.7)
     logarithmic = _is_logarithmic(metric)
     only = str(table.fixed.get("decoder", ""))
@@ -198,6 +203,8 @@ def _curve(
     name: str,
     look: dict[str, Any],
     logarithmic: bool,
+    *,
+    whiskers: bool = False,
 ) -> None:
     x = np.array([row.setting[axis] for row in rows], dtype=float)
     intervals = [row.interval for row in rows if row.interval is not None]
@@ -207,7 +214,10 @@ def _curve(
     )
     panel.plot(x, y, label=decoder_label(name) or "measured", linewidth=1.6, markersize=5, **look)
     known = np.isfinite(high) & np.isfinite(low) & (high > 0)
-    if known.any():
+    if whiskers and known.any():
+        reach = np.where(known, (y - low, high - y), 0.0)
+        panel.errorbar(x, y, yerr=reach, fmt="none", ecolor=look["color"], capsize=3, elinewidth=1)
+    elif known.any():
         floor = y / 10 if logarithmic else low  # a band may reach zero, a logarithm cannot
         panel.fill_between(
             x, np.maximum(low, floor), high, where=known, color=look["color"], alpha=0.15, lw=0
@@ -285,7 +295,7 @@ def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
 def _bars(table: Tabular, metric: str, width: float) -> Figure:
     """Draw one bar a decoder, where the axis has one value."""
     rows = [row for row in table.summary(metric) if row.interval is not None]
-    panels = _panels(rows)
+    panels = _panels(table, rows)
     most = max([len(members) for members in panels.values()] or [1])
     figure, axes = _grid(max(len(panels), 1), 5.2 * width, 0.3 * most + 0.9)
     only = str(table.fixed.get("decoder", ""))
@@ -333,7 +343,7 @@ def _heat_maps(
 ) -> Figure:
     first, second = table.axes
     rows = table.summary(metric)
-    panels = _panels(rows, (*_PANELS, "decoder"))
+    panels = _panels(table, rows, "decoder")
     n_first = len({row.setting[first] for row in rows})
     n_second = len({row.setting[second] for row in rows})
     wide = width * max(3.4, 0.85 * n_second + 0.8)
@@ -426,7 +436,7 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
     """
     (axis,) = [name for name in table.axes if name != "compression"]
     rows = [row for row in table.summary() if row.interval is not None]
-    panels = _panels(rows, (*_PANELS, "decoder"))
+    panels = _panels(table, rows, "decoder")
     figure, axes = _grid(max(len(panels), 1), 4.6 * width, 3.6)
     rates = sorted({row.setting["compression"] for row in rows})
     looks = dict(zip(rates, shades(len(rates))))
@@ -436,7 +446,15 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
         lines = _apart(dict(sorted(curves.items())))
         for rate, curve in sorted(curves.items()):
             name = "r = 1: no sketch" if rate == 1 else f"r = {rate:g}"
-            _curve(panel, axis, curve, name, looks[rate] | lines.get(rate, {}), logarithmic)
+            _curve(
+                panel,
+                axis,
+                curve,
+                name,
+                looks[rate] | lines.get(rate, {}),
+                logarithmic,
+                whiskers=True,
+            )
         _slack_band(panel, axis, curves[min(curves)], slack, table.lower_is_better)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
         panel.set_title(title, fontsize=10)

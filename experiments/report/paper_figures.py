@@ -141,9 +141,8 @@ def draw_layer_rates(table: Tabular) -> Figure:
     import matplotlib
 
     rows = [row for row in table.summary() if row.interval is not None]
-    apart = {str(row.setting["layer_compression"]): row for row in rows}
+    apart = {t: row for row in rows if (t := str(row.setting["layer_compression"] or ""))}
     whole = [row for row in rows if not row.setting["layer_compression"]]
-    apart.pop("")
     groups = {text: parse_groups("layer_compression", text) for text in apart}
     name = next(iter(next(iter(groups.values()))))
     xs = sorted({found["rest"] for found in groups.values()})
