@@ -63,7 +63,7 @@ def train(
     task: Annotated[
         str,
         typer.Option(
-            help="digits, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, emnist-cnn, "
+            help="digits, digits-small, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, emnist-cnn, "
             "emnist-dense, site, next-word, next-word-paper or heavy-hitters."
         ),
     ] = "digits",
