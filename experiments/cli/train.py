@@ -63,8 +63,8 @@ def train(
     task: Annotated[
         str,
         typer.Option(
-            help="digits, digits-small, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, emnist-cnn, "
-            "emnist-dense, site, next-word, next-word-paper or heavy-hitters."
+            help="digits, digits-small, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, "
+            "emnist-cnn, emnist-dense, site, next-word, next-word-paper or heavy-hitters."
         ),
     ] = "digits",
     private_noise: Annotated[
