@@ -562,3 +562,8 @@ def test_infeasible_requests_name_the_smallest_value_which_works(request_):
 def test_bad_requests_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         plan(**{"d": 1000, "n_clients": 10, **change})
+
+
+def test_a_sketch_has_no_more_rows_than_the_vector_has_entries():
+    scheme = plan(d=8, n_clients=1000, epsilon=1.0, delta=1e-5, encoder="count_sketch", n_rows=15)
+    assert scheme.n_components == 8

@@ -295,6 +295,11 @@ def test_text_names_observers_and_neighbours():
         assert words in text
 
 
+def test_a_way_of_sampling_cannot_change_under_its_account():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Sampling(10, 100).cohort = 1
+
+
 def test_a_known_seed_amplifies_nothing():
     mechanism = DiscreteGaussian(noise_multiplier=4.0, n_bits=20)
     mechanism.calibrate(100, 10)
