@@ -448,6 +448,8 @@ class TestAdaptiveClip:
     def test_bad_parameters(self, parameters):
         with pytest.raises(ValueError, match=next(iter(parameters))):
             AdaptiveClip(**parameters).update([1.0])
+        with pytest.raises(ValueError, match=next(iter(parameters))):
+            _ = AdaptiveClip(**parameters).current
 
 
 class TestFeedback:

@@ -567,3 +567,23 @@ def test_bad_requests_are_named(change, message):
 def test_a_sketch_has_no_more_rows_than_the_vector_has_entries():
     scheme = plan(d=8, n_clients=1000, epsilon=1.0, delta=1e-5, encoder="count_sketch", n_rows=15)
     assert scheme.n_components == 8
+
+
+@pytest.mark.parametrize(("d", "n", "compression"), [(10_000, 500, 2), (20_000, 1000, 4)])
+def test_bits_at_a_given_length_cost_a_twentieth_of_the_error_at_most(d, n, compression):
+    request_ = {"d": d, "n_clients": n, "epsilon": 1.0, "compression": compression}
+    chosen = plan(**request_)
+    plenty = plan(**request_, n_bits=28).predicted_mse
+    fewer = plan(**request_, n_bits=chosen.n_bits - 1).predicted_mse
+    assert chosen.predicted_mse <= 1.05 * plenty < fewer
+
+
+def test_errors_of_sparse_means_follow_their_formulas():
+    p = plan(
+        d=10_000, n_clients=1000, epsilon=1.0, sparsity=50, compression=10, encoder="count_sketch"
+    )
+    noise = p.noise_std**2
+    lasso = 50 * noise * (2 * math.log(10_000) + 1)
+    assert p.sparse_mse.lasso == pytest.approx(lasso, rel=1e-12)
+    support = 50 * noise / (1 - 50 / p.n_components)
+    assert p.sparse_mse.least_squares == pytest.approx(support, rel=1e-12)
