@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg import merkle, shamir
 from sparse_secagg.secagg.errors import ReuseError, ServerFaultError, TooFewClientsError
-from sparse_secagg.secagg.identities import Identity, Roster, is_signed
+from sparse_secagg.secagg.identities import Identity, Roster, first_unsigned
 from sparse_secagg.secagg.keys import (
     PUBLIC_BYTES,
     AgreedOnce,
@@ -558,14 +558,17 @@ class ClientSession:
     def _check_signatures(self, rows: dict[int, bytes]) -> None:
         """Refuse keys that their owner on the roster did not sign for this round."""
         assert self._roster is not None
-        for rank, row in rows.items():
-            j = int(self._members[rank])
+        owners, claims = [int(self._members[rank]) for rank in rows], []
+        for j, row in zip(owners, rows.values()):
             advertised, signature = row[:ADVERTISED_BYTES], row[ADVERTISED_BYTES:]
             message = AdvertiseKeys.signed_by(self.document, j, advertised)
-            if not is_signed(self._roster.members[j].key, signature, message):
-                raise ServerFaultError(
-                    f"client {self.index} was sent keys that client {j} of the roster did not sign."
-                )
+            claims.append((self._roster.members[j].key, signature, message))
+        place = first_unsigned(claims)
+        if place is not None:
+            raise ServerFaultError(
+                f"client {self.index} was sent keys that client {owners[place]} of the roster did "
+                "not sign."
+            )
 
     def _check_fresh(self, advertised: list[bytes]) -> None:
         """Raise unless all keys differ, of both kinds, this client's own among them."""

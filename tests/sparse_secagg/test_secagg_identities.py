@@ -15,7 +15,13 @@ from scipy.stats import hypergeom
 
 from sparse_secagg import MaskedSecAgg
 from sparse_secagg.secagg.graph import complete_graph, regular_graph
-from sparse_secagg.secagg.identities import Identity, Member, Roster, is_signed
+from sparse_secagg.secagg.identities import (
+    Identity,
+    Member,
+    Roster,
+    first_unsigned,
+    is_signed,
+)
 from sparse_secagg.secagg.merkle import ABSENT, HashTree, is_proved, leaf
 from sparse_secagg.secagg.quorums import (
     GRINDING_BITS,
@@ -50,6 +56,17 @@ class TestIdentities:
         assert not is_signed(ann.public, bytes(64), b"message")
         assert not is_signed(bytes(32), bytes(64), b"message")
         assert not is_signed(b"short", signature, b"message")
+
+    @pytest.mark.parametrize("forged", [(), (0,), (9,), (10, 24), (24,)])
+    def test_the_first_claim_that_does_not_hold_is_found_among_many(self, forged):
+        ann = Identity.new()
+        messages = [bytes([k]) for k in range(25)]
+        claims = [
+            (ann.public, ann.sign(b"other" if k in forged else message), message)
+            for k, message in enumerate(messages)
+        ]
+        assert first_unsigned(claims) == (forged[0] if forged else None)
+        assert first_unsigned([]) is None
 
     def test_an_identity_is_shown_and_copied_nowhere(self):
         ann = Identity(b"s" * 32)
