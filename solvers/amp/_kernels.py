@@ -91,6 +91,18 @@ def apply_table(p, tau, grid, table, slopes, out):
 
 
 @numba.njit(cache=True, nogil=True)
+def n_above(scores, borders):
+    """Return how many of the borders, which ascend, lie above each score."""
+    found = np.empty(scores.shape[0], dtype=np.int8)
+    for j in range(scores.shape[0]):
+        below = 0
+        while below < borders.shape[0] and borders[below] <= scores[j]:
+            below += 1
+        found[j] = borders.shape[0] - below
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
 def bin_groups(p, tau, grid, group, counts):
     """Do as :func:`bin_entries` for each group of entries: ``counts`` is (groups, 2, N_NODES)."""
     scale = 1.0 / tau

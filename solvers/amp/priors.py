@@ -155,7 +155,7 @@ class Scores:
     """
 
     scores: ArrayLike
-    _group: NDArray[np.int16] = field(init=False, repr=False)
+    _group: NDArray[np.int8] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         scores = np.asarray(self.scores, dtype=np.float64)
@@ -170,14 +170,16 @@ class Scores:
         return _Grouped(self._group, _sparse(denoiser, "Scores").positive)
 
 
-def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int16]:
+def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int8]:
     """Return the group of each entry; groups double in size and do not part equal scores."""
+    from solvers.amp import _kernels as kernels
+
     d, starts = len(scores), [_FIRST_GROUP]
     while starts[-1] < d:
         starts.append(2 * starts[-1] + _FIRST_GROUP)
     starts.pop()
     if not starts:
-        return np.zeros(d, dtype=np.int16)
+        return np.zeros(d, dtype=np.int8)
     ranked = np.sort(scores)
     least = []  # lowest score of each group but the last, from the best group on
     for start in starts:
@@ -190,17 +192,14 @@ def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int16]:
                 least.append(ranked[d - better])
         elif first < d:
             least.append(value)
-    group = np.zeros(d, dtype=np.int16)
-    for border in np.unique(least):
-        group += scores < border
-    return group
+    return kernels.n_above(scores, np.unique(least))
 
 
 @dataclass(frozen=True, eq=False)
 class _Grouped:
     """A sparse prior for each group of entries; groups of the same law share it."""
 
-    group: NDArray[np.int16]
+    group: NDArray[np.int8]
     positive: bool
 
     def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
@@ -229,7 +228,7 @@ class _Grouped:
         """Return the denoiser of some of the entries."""
         _check_length("scores", len(self.group), d)
         numbers = np.unique(self.group[features], return_inverse=True)[1]
-        return _Grouped(numbers.astype(np.int16).ravel(), self.positive)
+        return _Grouped(numbers.astype(np.int8).ravel(), self.positive)
 
 
 @dataclass(frozen=True)

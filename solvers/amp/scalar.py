@@ -41,6 +41,9 @@ _SWEEPS = 10
 _NEWTON_STEPS = 50
 _WEIGHT_TOLERANCE = 1e-9
 
+#: Precision of the log-likelihood of a group's entries: a small group's mean needs less.
+_LIKELIHOOD_TOLERANCE = 1e-3
+
 #: Share of zeros that the sweeps start from. Most of what is decoded is sparse, and mass moves
 #: away from zero faster than towards it.
 _START_AT_ZERO = 0.9
@@ -232,8 +235,10 @@ class Scales:
         self, counts: NDArray[np.float64], start: NDArray[np.float64] | None = None
     ) -> Learnt:
         """Learn the weights that make the counts most likely, faster from a good start."""
-        near = None if start is None else _opened(start)
-        maximise = partial(_maximise, tolerance=_WEIGHT_TOLERANCE, start=near)
+        near, tolerance = None, _WEIGHT_TOLERANCE
+        if start is not None:
+            near, tolerance = _opened(start), max(tolerance, _LIKELIHOOD_TOLERANCE / counts.sum())
+        maximise = partial(_maximise, tolerance=tolerance, start=near)
         weights, evidence = self._fit(counts, maximise)
         mixed = weights > 0
         log_posterior = self.log_densities[:, mixed] + np.log(weights[mixed])
