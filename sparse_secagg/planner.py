@@ -47,7 +47,6 @@ __all__ = [
     "Plan",
     "SparseErrors",
     "TradeOff",
-    "describe_round",
     "plan",
     "trade_offs",
 ]
@@ -129,8 +128,34 @@ def plan(
 def trade_offs(d: int, n_clients: int, **request: Any) -> list[TradeOff]:
     """Return, for each scheme that :func:`plan` considers, its error against its bytes.
 
-    Parameters are those of :func:`plan`; ``n_bits``, ``compression``, ``error_slack`` and
-    ``target_error`` choose among the points and are not used.
+    Parameters
+    ----------
+    d, n_clients : int
+        Dimension of the vectors and clients in a round.
+    **request
+        Other parameters of :func:`plan`. ``n_bits``, ``compression``, ``error_slack`` and
+        ``target_error`` choose among the points and are not used.
+
+    Returns
+    -------
+    list of TradeOff
+        One curve for each pair of encoder and decoder.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range; the message names it.
+
+    See Also
+    --------
+    plan : Chooses a point.
+
+    Examples
+    --------
+    >>> from sparse_secagg.planner import trade_offs
+    >>> curves = trade_offs(d=1000, n_clients=1000, epsilon=1.0)
+    >>> "hadamard" in [curve.encoder for curve in curves]
+    True
     """
     for name in ("n_bits", "compression", "error_slack", "target_error"):
         request.pop(name, None)

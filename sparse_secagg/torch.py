@@ -31,12 +31,25 @@ def flatten(state: StateDict, before: StateDict | None = None) -> NDArray[Any]:
     Returns
     -------
     ndarray of shape (d,)
-        float32; float64 if a tensor is. One buffer is written, tensor by tensor.
+        Entries in float32, or in float64 if a tensor is. One buffer is written, tensor by tensor.
 
     Raises
     ------
     ValueError
         A tensor of ``before`` is missing or has another shape; the message names it.
+
+    See Also
+    --------
+    unflatten : The way back.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sparse_secagg.torch import flatten
+    >>> before = {"weight": torch.zeros(2, 2), "steps": torch.tensor(7)}
+    >>> after = {"weight": torch.ones(2, 2), "steps": torch.tensor(8)}
+    >>> flatten(after, before).tolist()  # counters are no part of the vector
+    [1.0, 1.0, 1.0, 1.0]
     """
     parts = dict(_parts(state))
     vector = np.empty(_length(parts), dtype=_dtype(parts))
@@ -54,6 +67,34 @@ def unflatten(vector: NDArray[Any] | torch.Tensor, like: StateDict) -> dict[str,
 
     Tied tensors stay tied; tensors that are no part of the vector are those of ``like``. Values
     beyond the range of a small type stay at the end of that range.
+
+    Parameters
+    ----------
+    vector : ndarray or Tensor of shape (d,)
+        All floating-point entries.
+    like : mapping of str to Tensor
+        A ``state_dict`` of the model.
+
+    Returns
+    -------
+    dict of str to Tensor
+        What ``load_state_dict`` takes.
+
+    Raises
+    ------
+    ValueError
+        If the vector is longer or shorter than the model.
+
+    See Also
+    --------
+    flatten : The way there.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from sparse_secagg.torch import unflatten
+    >>> unflatten(np.arange(4.0), like={"weight": torch.zeros(2, 2)})["weight"].tolist()
+    [[0.0, 1.0], [2.0, 3.0]]
     """
     source = vector if isinstance(vector, torch.Tensor) else torch.from_numpy(np.asarray(vector))
     parts, where = dict(_parts(like)), layers(like)
@@ -70,7 +111,29 @@ def unflatten(vector: NDArray[Any] | torch.Tensor, like: StateDict) -> dict[str,
 
 
 def layers(state: StateDict) -> dict[str, slice]:
-    """Return where each tensor is in the vector: for ``RoundSpec(layers=…)`` and for priors."""
+    """Return where each tensor is in the vector: for ``RoundSpec(layers=…)`` and for priors.
+
+    Parameters
+    ----------
+    state : mapping of str to Tensor
+        A ``state_dict``.
+
+    Returns
+    -------
+    dict of str to slice
+        The place of each floating-point tensor, tied ones once.
+
+    See Also
+    --------
+    flatten : Makes the vector.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sparse_secagg.torch import layers
+    >>> layers(torch.nn.Linear(3, 2).state_dict())
+    {'weight': slice(0, 6, None), 'bias': slice(6, 8, None)}
+    """
     found, start = {}, 0
     for name, tensor in _parts(state):
         found[name] = slice(start, start + tensor.numel())

@@ -36,7 +36,35 @@ TEMPORARY = ".recording-"
 
 
 class RoundWriter:
-    """One round on its way to disk; made by :meth:`Recording.writer`."""
+    """One round on its way to disk; made by :meth:`Recording.writer`.
+
+    Parameters
+    ----------
+    folder : Path
+        The recording's folder.
+    number : int
+        Number of the round.
+    dim : int or None
+        Length of a vector, where it is known.
+    file : binary file
+        Open for writing; the header is written last.
+
+    See Also
+    --------
+    Recording.append : Writes a round that is at hand.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from experiments import Recording
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rec = Recording.create(folder, task="example")
+    ...     with rec.writer(0) as writer:
+    ...         for _ in range(3):
+    ...             writer.write(np.ones((2, 5)))
+    ...     rec[0].shape
+    (6, 5)
+    """
 
     def __init__(self, folder: Path, number: int, dim: int | None, file: Any) -> None:
         self.number, self.n, self.d = number, 0, dim

@@ -30,7 +30,26 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class RecordingError(ValueError):
-    """A recording that is damaged, altered, or not one."""
+    """A recording that is damaged, altered, or not one.
+
+    See Also
+    --------
+    Recording.open : Raises it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from experiments import Recording
+    >>> from experiments.recording import RecordingError
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "holiday.txt").write_text("sea, sun")
+    ...     try:
+    ...         Recording.open(folder)
+    ...     except RecordingError:
+    ...         print("not a recording")
+    not a recording
+    """
 
 
 def npy_header(n: int, d: int) -> bytes:
@@ -57,7 +76,30 @@ def is_round_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class RoundEntry:
-    """What the manifest says of one round: n clients, vectors of length d."""
+    """What the manifest says of one round: n clients, vectors of length d.
+
+    Parameters
+    ----------
+    number : int
+        Number of the round.
+    n, d : int
+        Clients, and length of a vector.
+    sha256 : str
+        Checksum of the array's bytes: of the file without its header.
+    clip_norm : float, optional
+        Clip of this round, where it differs from round to round.
+
+    See Also
+    --------
+    Recording : Has them as ``entries``.
+
+    Examples
+    --------
+    >>> from experiments.recording import RoundEntry
+    >>> entry = RoundEntry(number=7, n=100, d=1000, sha256="0" * 64)
+    >>> entry.file, entry.size
+    ('round-000007.npy', 400128)
+    """
 
     number: int
     n: int
@@ -84,7 +126,33 @@ class RoundEntry:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a recording is of; see :meth:`Recording.create`."""
+    """What a recording is of.
+
+    Parameters
+    ----------
+    task, model : str, optional
+        What is trained.
+    shapes : dict of str to tuple of int
+        Layers by name, in the order of the flat vector.
+    clip_norm : float, optional
+        Clip on the ℓ₂ norm that the rounds apply. Updates are recorded before it.
+    seeds : dict of str to int
+        Seeds of the run.
+    versions : dict of str to str
+        Packages that wrote the recording.
+    notes : dict
+        Anything else that JSON can hold.
+
+    See Also
+    --------
+    Recording.create : Writes it.
+
+    Examples
+    --------
+    >>> from experiments.recording import Metadata
+    >>> Metadata(task="digits", shapes={"weight": (64, 10), "bias": (10,)}).dim
+    650
+    """
 
     task: str | None = None
     model: str | None = None

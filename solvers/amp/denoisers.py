@@ -55,6 +55,27 @@ class Blocks:
         One for each name.
     otherwise : Denoiser
         For entries in no slice.
+
+    Raises
+    ------
+    ValueError
+        If slices and denoisers do not have the same names.
+
+    See Also
+    --------
+    layer_slices : Slices of the layers of a model.
+    Auto : Chooses a denoiser for each layer by itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Blocks, Shrink, Soft
+    >>> denoiser = Blocks(
+    ...     {"weights": slice(0, 2), "biases": slice(2, 4)},
+    ...     {"weights": Soft(threshold=1.0), "biases": Shrink()},
+    ... )
+    >>> denoiser.denoise(np.array([3.0, 0.5, 2.0, -2.0]), tau=1.0).estimate.tolist()
+    [2.0, 0.0, 1.5, -1.5]
     """
 
     slices: Mapping[str, slice]
@@ -113,6 +134,20 @@ class Auto:
     shapes : sequence of tuples, optional
         Shapes of the layers, in the order of the flat vector; by default one layer without
         matrix structure.
+
+    See Also
+    --------
+    Blocks : Where the denoiser of each part is known.
+    risk : What is compared.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Auto
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.where(rng.random(2000) < 0.02, 8.0, 0.0)
+    >>> Auto().choices(x + rng.standard_normal(2000), tau=1.0)
+    {'rest': 'sparse'}
     """
 
     shapes: Sequence[tuple[int, ...]] = ()
@@ -164,7 +199,23 @@ _BY_NAME: dict[str, Any] = {
 
 
 def names() -> list[str]:
-    """Return the names that :func:`get` accepts."""
+    """Return the names that :func:`get` accepts.
+
+    Returns
+    -------
+    list of str
+        The names, sorted.
+
+    See Also
+    --------
+    get : A denoiser by one of them.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> "sparse" in solvers.denoisers.names()
+    True
+    """
     return sorted(_BY_NAME)
 
 
@@ -177,6 +228,26 @@ def get(name: str | Denoiser, shapes: Sequence[tuple[int, ...]] | None = None) -
         One of :func:`names`.
     shapes : sequence of tuples, optional
         Layer shapes, for "low_rank" (required) and "auto".
+
+    Returns
+    -------
+    Denoiser
+        A new one for a name; the object itself otherwise.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, the object has no method ``denoise``, or shapes are missing.
+
+    See Also
+    --------
+    names : What there is.
+
+    Examples
+    --------
+    >>> import solvers
+    >>> solvers.denoisers.get("positive")
+    Sparse(positive=True)
     """
     if not isinstance(name, str):
         if not isinstance(name, Denoiser):

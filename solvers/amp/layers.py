@@ -17,6 +17,33 @@ def layer_slices(shapes: Sequence[tuple[int, ...]], d: int) -> dict[str, slice]:
     """Return the slices of a flat vector of length d that hold layers of these shapes.
 
     They are named ``layer_0``, ``layer_1``, …; entries left over are named ``rest``.
+
+    Parameters
+    ----------
+    shapes : sequence of tuples
+        Shapes of the layers, in the order of the flat vector.
+    d : int
+        Length of the vector.
+
+    Returns
+    -------
+    dict of str to slice
+        Where each layer lies.
+
+    Raises
+    ------
+    ValueError
+        If the layers hold more entries than the vector.
+
+    See Also
+    --------
+    Blocks : Uses such slices.
+
+    Examples
+    --------
+    >>> from solvers.denoisers import layer_slices
+    >>> layer_slices([(3, 2), (2,)], 9)
+    {'layer_0': slice(0, 6, None), 'layer_1': slice(6, 8, None), 'rest': slice(8, 9, None)}
     """
     slices, start = {}, 0
     for k, shape in enumerate(shapes):

@@ -60,7 +60,28 @@ _TINY = np.finfo(np.float64).tiny
 
 
 class Denoised(NamedTuple):
-    """An estimate and the divergence Σ_j ∂x̂_j/∂p_j of the map that made it."""
+    """An estimate and the divergence Σ_j ∂x̂_j/∂p_j of the map that made it.
+
+    Parameters
+    ----------
+    estimate : ndarray of shape (d,)
+        The estimate x̂ of x.
+    divergence : float
+        Its divergence at p, exact or a Monte Carlo estimate of fixed seed.
+
+    See Also
+    --------
+    Denoiser : What returns one.
+    risk : The squared error that it predicts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Soft
+    >>> found = Soft(threshold=1.0).denoise(np.array([3.0, -0.5]), tau=1.0)
+    >>> found.estimate.tolist(), found.divergence  # one of the two entries still moves with p
+    ([2.0, 0.0], 1.0)
+    """
 
     estimate: NDArray[np.floating]
     divergence: float
@@ -68,7 +89,23 @@ class Denoised(NamedTuple):
 
 @runtime_checkable
 class Denoiser(Protocol):
-    """What message passing asks of a denoiser."""
+    """What message passing asks of a denoiser: any object with this method is one.
+
+    See Also
+    --------
+    Sparse, Soft, Shrink, LowRank, SharedScale : Those that are built in.
+    get : A denoiser by its name.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> class Keep:
+    ...     '''Believe the pseudo-data as they are.'''
+    ...     def denoise(self, p, tau):
+    ...         return solvers.denoisers.Denoised(p, float(len(p)))
+    >>> isinstance(Keep(), solvers.denoisers.Denoiser)
+    True
+    """
 
     def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
         """Estimate x from p = x + τ·(standard normal noise)."""
@@ -76,7 +113,37 @@ class Denoiser(Protocol):
 
 
 def risk(p: NDArray[np.floating], tau: float, denoised: Denoised) -> float:
-    """Return Stein's unbiased estimate of ‖x̂ − x‖²: ‖x̂ − p‖² + 2τ²·divergence − dτ²."""
+    """Return Stein's unbiased estimate of ‖x̂ − x‖²: ‖x̂ − p‖² + 2τ²·divergence − dτ².
+
+    Parameters
+    ----------
+    p : ndarray of shape (d,)
+        The pseudo-data, x + τ·(standard normal noise).
+    tau : float
+        Standard deviation τ of that noise.
+    denoised : Denoised
+        What a denoiser made of p and τ.
+
+    Returns
+    -------
+    float
+        The estimated squared error. It needs no x, and may be negative.
+
+    See Also
+    --------
+    Auto : Chooses a denoiser for each layer by it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Sparse, risk
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.where(rng.random(5000) < 0.05, 5.0, 0.0)
+    >>> p = x + rng.standard_normal(5000)
+    >>> found = Sparse().denoise(p, tau=1.0)
+    >>> bool(abs(risk(p, 1.0, found) / np.sum((found.estimate - x) ** 2) - 1) < 0.2)
+    True
+    """
     change = denoised.estimate - p
     square = float(np.dot(change, change))
     return square + tau**2 * (2 * denoised.divergence - len(p))
@@ -122,6 +189,17 @@ class Soft:
     ----------
     threshold : float, optional
         By default the one of least estimated risk (Stein) for the p at hand.
+
+    See Also
+    --------
+    Sparse : Learns a prior, and shrinks large entries less.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Soft
+    >>> Soft(threshold=2.0).denoise(np.array([5.0, -5.0, 1.0]), tau=1.0).estimate.tolist()
+    [3.0, -3.0, 0.0]
     """
 
     threshold: float | None = None
@@ -146,7 +224,20 @@ class Soft:
 
 @dataclass(frozen=True)
 class Shrink:
-    """Linear shrinkage x̂ = p·v/(v + τ²), v = max(mean p² − τ², 0): for dense x."""
+    """Linear shrinkage x̂ = p·v/(v + τ²), v = max(mean p² − τ², 0): for dense x.
+
+    See Also
+    --------
+    Sparse : For vectors most of whose entries are zero or small.
+    LowRank : For matrices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Shrink
+    >>> Shrink().denoise(np.array([2.0, -2.0]), tau=1.0).estimate.tolist()  # v = 3
+    [1.5, -1.5]
+    """
 
     def denoise(self, p: NDArray[np.floating], tau: float) -> Denoised:
         mean_square = float(np.dot(p, p)) / len(p)
@@ -167,6 +258,22 @@ class Sparse:
     ----------
     positive : bool, default=False
         Half-Gaussians on x ≥ 0 in place of Gaussians: for histograms.
+
+    See Also
+    --------
+    Soft : Thresholding, which learns no prior.
+    SharedScale : Where entries are zero or not in groups.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import Sparse
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.where(rng.random(5000) < 0.02, 8.0, 0.0)
+    >>> p = x + rng.standard_normal(5000)
+    >>> estimate = Sparse().denoise(p, tau=1.0).estimate
+    >>> bool(np.sum((estimate - x) ** 2) < 0.1 * np.sum((p - x) ** 2))
+    True
     """
 
     positive: bool = False

@@ -33,6 +33,23 @@ class SharedScale:
         Number of the group of each entry, from zero on.
     positive : bool, default=False
         Half-Gaussians on x ≥ 0.
+
+    See Also
+    --------
+    solvers.priors.Groups : The same by labels, or by the shapes of layers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from solvers.denoisers import SharedScale, Sparse
+    >>> rng = np.random.default_rng(0)
+    >>> group = np.repeat(np.arange(200), 10)
+    >>> x = np.where(group < 10, 2.0, 0.0) * rng.standard_normal(2000)
+    >>> p = x + rng.standard_normal(2000)
+    >>> together = SharedScale(group).denoise(p, tau=1.0).estimate
+    >>> apart = Sparse().denoise(p, tau=1.0).estimate
+    >>> bool(np.sum((together - x) ** 2) < np.sum((apart - x) ** 2))
+    True
     """
 
     group: NDArray[np.int64]

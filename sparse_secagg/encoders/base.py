@@ -24,7 +24,7 @@ DEFAULT_COMPRESSION = 10
 
 
 class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What all encoders share. Subclasses implement :meth:`_make_operator`.
+    """What all encoders share. Subclasses implement ``_make_operator(d, seed)``.
 
     Attributes
     ----------
@@ -36,6 +36,27 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         The length d of a vector.
     seed_ : int
         The public seed; ``random_state=seed_`` gives the same S anywhere.
+
+    See Also
+    --------
+    CountSketchEncoder, HadamardEncoder, GaussianEncoder : Those that are built in.
+    solvers.as_operator : Makes an operator of a matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import solvers
+    >>> from sparse_secagg.encoders import LinearEncoder
+    >>> class SignsEncoder(LinearEncoder):
+    ...     '''A dense matrix of random signs, ten times shorter than the vectors.'''
+    ...     def __init__(self, random_state=None):
+    ...         self.random_state = random_state
+    ...     def _make_operator(self, d, seed):
+    ...         m = max(1, d // 10)
+    ...         signs = np.random.default_rng(seed).choice([-1.0, 1.0], (m, d))
+    ...         return solvers.as_operator(signs / np.sqrt(m))
+    >>> SignsEncoder(random_state=0).fit_transform(np.ones((3, 100))).shape
+    (3, 10)
     """
 
     operator_: Operator

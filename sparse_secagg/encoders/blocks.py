@@ -37,6 +37,17 @@ class Block:
         The layer's share w_l of the clipping norm.
     encoder : LinearEncoder
         The layer's fitted encoder.
+
+    See Also
+    --------
+    BlockEncoder : Keeps them in ``blocks_``.
+
+    Examples
+    --------
+    >>> from sparse_secagg import BlockEncoder
+    >>> encoder = BlockEncoder({"weights": slice(0, 90), "biases": slice(90, 100)})
+    >>> [(block.name, block.components) for block in encoder.fit_dimension(100).blocks_]
+    [('weights', slice(0, 9, None)), ('biases', slice(9, 10, None))]
     """
 
     name: str

@@ -38,6 +38,30 @@ class LedgerAccountant:
         Flower's: δ, population, neighbours, sampling, limit.
     ledger : Ledger, optional
         Where charges go; one in memory by default. Its δ must be the configuration's.
+
+    Raises
+    ------
+    ValueError
+        If the ledger's δ is not the configuration's.
+
+    See Also
+    --------
+    sparse_secagg.privacy.Ledger : Keeps the charges.
+    PrivateFedAvg : Charges a ledger by itself.
+
+    Examples
+    --------
+    >>> from flwr.serverapp import (
+    ...     GaussianPrivacyEvent, NeighboringRelation, PrivacyConfig, SamplingMethod,
+    ... )
+    >>> from sparse_secagg.flower import LedgerAccountant
+    >>> config = PrivacyConfig(
+    ...     1e-5, 1000, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION
+    ... )
+    >>> accountant = LedgerAccountant(config)
+    >>> accountant.compose(GaussianPrivacyEvent(10.0, 100, 1000), count=4)
+    >>> round(accountant.get_epsilon(1e-5), 3)
+    0.795
     """
 
     def __init__(self, config: PrivacyConfig, ledger: Ledger | None = None) -> None:

@@ -34,6 +34,31 @@ def private_mod(msg: Message, context: Context, call_next: ClientAppCallable) ->
 
     Training outside a private round is refused, and so is evaluation unless the node's policy
     allows it: both would send what depends on one client's data in clear.
+
+    Parameters
+    ----------
+    msg : Message
+        What the server sent.
+    context : Context
+        The node's; the session's state stays in it between messages.
+    call_next : callable
+        The training function, called in the stage in which updates are masked.
+
+    Returns
+    -------
+    Message
+        The answer of the stage, or an error that says why the node refuses.
+
+    See Also
+    --------
+    PrivateNode : What the node keeps for it.
+    PrivateFedAvg : The server's half.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> from sparse_secagg.flower import private_mod
+    >>> app = ClientApp(mods=[private_mod])
     """
     kind = str(msg.metadata.message_type).partition(".")[0]
     try:

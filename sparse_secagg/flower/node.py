@@ -31,7 +31,7 @@ FOLDER_VARIABLE = "SPARSE_SECAGG_NODE"
 class PrivateNode:
     """Identity, roster, limits and budget of one node.
 
-    Attributes
+    Parameters
     ----------
     identity : Identity
         Its signing key.
@@ -41,6 +41,26 @@ class PrivateNode:
         Its limits and its lifetime budget.
     evaluates : bool
         Whether it answers requests for evaluation. Their results leave it in clear.
+
+    See Also
+    --------
+    private_mod : Loads it when a message comes.
+    sparse_secagg.AgentPolicy : The limits.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sparse_secagg import AgentPolicy, Roster
+    >>> from sparse_secagg.flower import PrivateNode
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     policy = AgentPolicy(max_epsilon=1.0, max_delta=1e-5)
+    ...     identity = PrivateNode.create(
+    ...         folder, policy, lifetime_epsilon=8.0, lifetime_delta=1e-5
+    ...     )
+    ...     Roster("study").add("hospital 1", identity.public).save(Path(folder, "roster.json"))
+    ...     PrivateNode.load(folder).evaluates
+    False
     """
 
     identity: Identity

@@ -62,7 +62,7 @@ class PrivateFedAvg(FedAvg):
     decoder : str or Solver
         Training keeps to unbiased decoders; "linear" is the one to use.
     server_learning_rate, momentum : float
-        Of the server's step.
+        Step length and momentum of the server.
     weights : mapping of member to weight, optional
         Public weights of the members of the roster, by name; all equal by default. They must not
         depend on private data: numbers of examples usually do.
@@ -82,11 +82,32 @@ class PrivateFedAvg(FedAvg):
     ledger : Ledger
         What was spent.
 
+    Raises
+    ------
+    ValueError
+        If the clip is adaptive, or another argument is out of range; the message names it.
+
+    See Also
+    --------
+    private_mod : The nodes' half.
+    sparse_secagg.RoundSpec : What one round is.
+
     Notes
     -----
     Metrics of a round are ``epsilon-server``, ``epsilon-colluders``, ``epsilon-release`` (so far,
     all rounds), ``survivors`` and ``bytes-per-client`` (the most that a node sent). What training
     functions report about their own data stays on the nodes.
+
+    Examples
+    --------
+    >>> from sparse_secagg import Identity, RoundSpec, Roster
+    >>> from sparse_secagg.flower import PrivateFedAvg
+    >>> roster = Roster("study")
+    >>> for i in range(10):
+    ...     roster = roster.add(f"hospital {i}", Identity.new().public)
+    >>> strategy = PrivateFedAvg(RoundSpec(epsilon=4.0, compression=10), roster, rounds=30)
+    >>> strategy.spec.rounds, strategy.max_epsilon
+    (30, 4.0)
     """
 
     def __init__(

@@ -34,12 +34,60 @@ _REGISTRY: dict[str, type[IntegerMechanism]] = {
 
 
 def names() -> list[str]:
-    """Return the names of the mechanisms."""
+    """Return the names of the mechanisms.
+
+    Returns
+    -------
+    list of str
+        The names, sorted.
+
+    See Also
+    --------
+    get : A mechanism by one of them.
+
+    Examples
+    --------
+    >>> from sparse_secagg import mechanisms
+    >>> {"central", "ddg", "skellam"} <= set(mechanisms.names())
+    True
+    """
     return sorted(_REGISTRY)
 
 
 def register(kind: type[IntegerMechanism], name: str | None = None) -> type[IntegerMechanism]:
-    """Make a mechanism of one's own known, by default under its ``name``; return it."""
+    """Make a mechanism of one's own known, by default under its ``name``; return it.
+
+    Parameters
+    ----------
+    kind : subclass of IntegerMechanism
+        The mechanism.
+    name : str, optional
+        Another name to know it by.
+
+    Returns
+    -------
+    type
+        The class itself, so that this is also a decorator.
+
+    Raises
+    ------
+    ValueError
+        If the name belongs to another mechanism.
+
+    See Also
+    --------
+    get : Finds it by its name, or by its import path without registration.
+
+    Examples
+    --------
+    >>> from sparse_secagg import mechanisms
+    >>> @mechanisms.register
+    ... class Audited(mechanisms.DiscreteGaussian):
+    ...     '''The same noise, under a name of its own.'''
+    ...     name = "audited"
+    >>> type(mechanisms.get("audited")).__name__
+    'Audited'
+    """
     name = kind.name if name is None else name
     if _REGISTRY.get(name, kind) is not kind:
         raise ValueError(f"mechanism name={name!r} is taken by {_REGISTRY[name].__name__}.")
@@ -50,7 +98,34 @@ def register(kind: type[IntegerMechanism], name: str | None = None) -> type[Inte
 def get(name: str, **parameters: Any) -> IntegerMechanism:
     """Return a new mechanism by its name or import path ``"package.module:Class"``.
 
-    Keyword arguments are constructor parameters.
+    Parameters
+    ----------
+    name : str
+        One of :func:`names`, or an import path.
+    **parameters
+        What its constructor takes.
+
+    Returns
+    -------
+    IntegerMechanism
+        The mechanism, not calibrated yet.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the import path leads to no mechanism.
+
+    See Also
+    --------
+    names : What there is.
+    from_parameters : A mechanism that is calibrated already.
+
+    Examples
+    --------
+    >>> from sparse_secagg import mechanisms
+    >>> mechanism = mechanisms.get("ddg", epsilon=1.0, n_bits=16)
+    >>> mechanism.calibrate(n_clients=100, dim=50).n_bits
+    16
     """
     if name not in _REGISTRY and is_import_path(str(name)):
         # its own name is what the parameters of a round will say
@@ -64,6 +139,34 @@ def from_parameters(parameters: MechanismParameters) -> IntegerMechanism:
     """Return a mechanism ready to encode and decode with a round's published parameters.
 
     Nothing is imported: the parameters may be somebody else's. See :func:`register`.
+
+    Parameters
+    ----------
+    parameters : MechanismParameters
+        What the server calibrated.
+
+    Returns
+    -------
+    IntegerMechanism
+        The calibrated mechanism.
+
+    Raises
+    ------
+    ValueError
+        If the mechanism that the parameters name is not registered here.
+
+    See Also
+    --------
+    get : A mechanism that is still to be calibrated.
+
+    Examples
+    --------
+    >>> from sparse_secagg import mechanisms
+    >>> server = mechanisms.get("ddg", epsilon=1.0, n_bits=16)
+    >>> parameters = server.calibrate(n_clients=100, dim=50)
+    >>> client = mechanisms.from_parameters(parameters)
+    >>> client.parameters_ == parameters
+    True
     """
     if parameters.mechanism not in _REGISTRY:
         raise ValueError(

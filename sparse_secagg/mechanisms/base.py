@@ -75,6 +75,23 @@ class IntegerMechanism(NoiseParameters, BaseEstimator):
         Set by ``calibrate`` (or assign the server's to a client's instance).
     report_ : EncodeReport
         What the last ``encode`` met. Data-dependent: not private.
+
+    See Also
+    --------
+    sparse_secagg.DiscreteGaussian, sparse_secagg.Skellam : Noise in shares, one from each client.
+    sparse_secagg.CentralGaussian : Noise of a trusted server.
+    get : A mechanism by its name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg.mechanisms import get
+    >>> mechanism = get("ddg", noise_multiplier=0.5, n_bits=20, clip_norm=2.0)
+    >>> _ = mechanism.calibrate(n_clients=50, dim=4)
+    >>> x = np.ones((50, 4))
+    >>> total = mechanism.encode(x).sum(axis=0) % mechanism.parameters_.modulus
+    >>> bool(np.abs(mechanism.decode(total, n_survivors=50) - 1.0).max() < 0.5)
+    True
     """
 
     #: Registered name.

@@ -27,7 +27,7 @@ class MechanismParameters:
     dim, padded_dim : int
         Coordinates m of a sketch and D of a message.
     clip_norm : float
-        ℓ₂ clip c' of a sketch, in the units of the data.
+        Clip c' on the ℓ₂ norm of a sketch, in the units of the data.
     gamma : float
         Granularity γ: one grid unit in the units of the data.
     variance : Fraction
@@ -37,15 +37,30 @@ class MechanismParameters:
     beta : float
         Bias parameter of conditional rounding.
     norm_bound : float
-        B, the bound on a rounded vector that the accounting uses.
+        Bound B on a rounded vector, which the accounting uses.
     squared_bound : int
-        ⌊B²⌋, what the integer check enforces.
+        What the integer check enforces, ⌊B²⌋.
     rotation : str
-        "dft", "hadamard" or "none".
+        One of "dft", "hadamard" and "none".
     seed : int
         Public seed of the rotation.
     adjacency : str
-        "zero_out" or "replace_one".
+        Either "zero_out" or "replace_one".
+
+    See Also
+    --------
+    IntegerMechanism.calibrate : Decides them.
+    from_parameters : The mechanism that they describe.
+
+    Examples
+    --------
+    >>> from sparse_secagg import DiscreteGaussian
+    >>> from sparse_secagg.mechanisms import MechanismParameters
+    >>> made = DiscreteGaussian(epsilon=1.0, n_bits=16).calibrate(n_clients=100, dim=50)
+    >>> made.modulus, made.bits_per_client == 16 * made.padded_dim
+    (65536, True)
+    >>> MechanismParameters.from_json(made.to_json()) == made
+    True
     """
 
     mechanism: str
@@ -136,6 +151,20 @@ class EncodeReport:
         Vectors longer than the clip.
     n_rejected : int
         Rounded vectors that failed the integer check and were replaced by zero.
+
+    See Also
+    --------
+    IntegerMechanism.encode : Keeps the last one in ``report_``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import DiscreteGaussian
+    >>> mechanism = DiscreteGaussian(epsilon=1.0, n_bits=16, clip_norm=1.0)
+    >>> _ = mechanism.calibrate(n_clients=2, dim=3)
+    >>> _ = mechanism.encode(np.array([[0.1, 0.0, 0.0], [9.0, 0.0, 0.0]]))
+    >>> mechanism.report_
+    EncodeReport(n_clients=2, n_nonfinite=0, n_clipped=1, n_rejected=0)
     """
 
     n_clients: int

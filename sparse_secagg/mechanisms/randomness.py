@@ -36,7 +36,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class Randomness:
-    """A stream of secret words. Use one of the two subclasses."""
+    """A stream of secret words. Use one of the two subclasses.
+
+    See Also
+    --------
+    PrivateRandomness : For clients whose vectors are private.
+    SimulationRandomness : For experiments that are to be repeated.
+
+    Examples
+    --------
+    >>> from sparse_secagg.mechanisms import PrivateRandomness, Randomness
+    >>> isinstance(PrivateRandomness(), Randomness)
+    True
+    """
 
     #: True if anybody could repeat this stream.
     not_private: bool
@@ -70,6 +82,17 @@ class PrivateRandomness(Randomness):
     Every instance takes its own 256-bit key from the operating system. A fork gets a new key on
     first use, and so does a copy or an unpickled instance: no two streams are ever the same, and
     the key appears in no representation.
+
+    See Also
+    --------
+    SimulationRandomness : A stream that can be repeated, and so protects nobody.
+
+    Examples
+    --------
+    >>> from sparse_secagg.mechanisms import PrivateRandomness
+    >>> rng = PrivateRandomness()
+    >>> rng.words(4).shape, rng.not_private
+    ((4,), False)
     """
 
     not_private = False
@@ -110,14 +133,30 @@ class SimulationRandomness(Randomness):
     Parameters
     ----------
     seed : int
-        At least 0.
+        Any integer from 0 on.
     path : tuple of int
         Place in the tree of spawned sources; left empty by callers.
+
+    Raises
+    ------
+    ValueError
+        If the seed is not such an integer.
+
+    See Also
+    --------
+    PrivateRandomness : What messages of real clients are made with.
 
     Notes
     -----
     Sources with different ``(seed, path)`` have independent streams. A fork or a copy continues
     the same stream: give each worker a source of its own, from :meth:`spawn`.
+
+    Examples
+    --------
+    >>> from sparse_secagg.mechanisms import SimulationRandomness
+    >>> first, again = SimulationRandomness(0).words(4), SimulationRandomness(0).words(4)
+    >>> bool((first == again).all())
+    True
     """
 
     not_private = True

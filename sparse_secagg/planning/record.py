@@ -38,9 +38,27 @@ __all__ = ["LowerBounds", "Plan", "SparseErrors", "TradeOff"]
 class LowerBounds(NamedTuple):
     """Bits per client that no scheme can go below (Theorem on compression lower bounds).
 
-    ``general``: max((k/2)·log₂(c²/ξ), 1) for any scheme of error ξ, the predicted one.
-    ``unbiased_order``: min(n²ε², k) for unbiased schemes; order only, the constant is unknown.
+    Parameters
+    ----------
+    general : float
+        Bound for any scheme of error ξ, the predicted one: max((k/2)·log₂(c²/ξ), 1).
+    unbiased_order : float
+        Bound for unbiased schemes, min(n²ε², k); order only, the constant is unknown.
+
+    See Also
+    --------
+    Plan : Has them as ``lower_bound_bits``.
+
+    Notes
+    -----
     k is d; for a sparse decoder it is s, as if the support were known.
+
+    Examples
+    --------
+    >>> from sparse_secagg import plan
+    >>> made = plan(d=1000, n_clients=1000, epsilon=1.0)
+    >>> made.lower_bound_bits.general < made.bits_per_client
+    True
     """
 
     general: float
@@ -50,8 +68,23 @@ class LowerBounds(NamedTuple):
 class SparseErrors(NamedTuple):
     """Rules of thumb for the squared errors when the mean has s nonzero coordinates.
 
-    ``lasso``: s·noise_std²·(2 ln d + 1), the Lasso at alpha from the noise level.
-    ``least_squares``: s·noise_std²/(1 − s/m), on the true support; message passing comes close.
+    Parameters
+    ----------
+    lasso : float
+        Error of the Lasso at alpha from the noise level, s·noise_std²·(2 ln d + 1).
+    least_squares : float
+        Error on the true support, s·noise_std²/(1 − s/m); message passing comes close.
+
+    See Also
+    --------
+    Plan : Has them as ``sparse_mse``.
+
+    Examples
+    --------
+    >>> from sparse_secagg import plan
+    >>> made = plan(d=10_000, n_clients=1000, epsilon=1.0, sparsity=20)
+    >>> made.sparse_mse.least_squares < made.sparse_mse.lasso
+    True
     """
 
     lasso: float
@@ -62,7 +95,7 @@ class SparseErrors(NamedTuple):
 class Plan:
     """What one round will do, cost and achieve. Made by :func:`plan`.
 
-    Attributes
+    Parameters
     ----------
     d, n_clients : int
         Dimension and cohort.
@@ -78,7 +111,7 @@ class Plan:
         Sketch length m.
     n_rows : int or None
         Rows t of a count sketch.
-    sketch_clip : float or "spectral"
+    sketch_clip : {"tight", "jl", "spectral"} or float
         Clip of a sketch over that of a vector; "spectral": σ_max(S), known when S is drawn.
     parameters : MechanismParameters
         Calibrated parameters of the mechanism.
@@ -101,7 +134,7 @@ class Plan:
     secagg : str
         "ideal" or "masked".
     threshold : float or None
-        Of secure aggregation: clients, or their share; None for its default.
+        Clients that secure aggregation needs to the end, or their share; None for its default.
     neighbors : int or None
         Neighbours of a client in the masked protocol; None: everybody.
     protocol_bytes : int
@@ -110,6 +143,21 @@ class Plan:
         The mechanism with its target, not calibrated; None for the plan of a round that was run.
     prior : object
         What the decoder is to know of the mean.
+
+    See Also
+    --------
+    plan : Makes it.
+    trade_offs : What else could have been chosen.
+    sparse_secagg.SparseSecAgg.from_plan : Runs it.
+
+    Examples
+    --------
+    >>> from sparse_secagg import plan
+    >>> made = plan(d=1000, n_clients=1000, epsilon=1.0)
+    >>> made.encoder, made.n_bits, round(made.relative_error, 3)
+    ('identity', 13, 0.021)
+    >>> print(made.explain().splitlines()[0])
+    1,000 clients, d = 1,000: the vectors themselves, m = 1,000 coordinates (compression 1), ...
     """
 
     d: int
@@ -361,10 +409,29 @@ class Plan:
 
 
 class TradeOff(NamedTuple):
-    """The error of one scheme against what a client sends; see :func:`trade_offs`.
+    """The error of one scheme against what a client sends, point by point.
 
-    ``bytes_per_client`` includes the protocol of secure aggregation; ``relative_error`` is over
-    c², ``n_components`` and ``n_bits`` are those of each point.
+    Parameters
+    ----------
+    encoder, decoder : str
+        The scheme.
+    bytes_per_client : list of int
+        What a client sends, the protocol of secure aggregation included.
+    relative_error : list of float
+        Predicted squared error over c².
+    n_components, n_bits : list of int
+        Sketch length and bits of each point.
+
+    See Also
+    --------
+    trade_offs : Returns one for each scheme.
+
+    Examples
+    --------
+    >>> from sparse_secagg.planner import trade_offs
+    >>> curve = trade_offs(d=1000, n_clients=1000, epsilon=1.0, encoder="identity")[0]
+    >>> curve.encoder, curve.relative_error[0] > curve.relative_error[-1]
+    ('identity', True)
     """
 
     encoder: str

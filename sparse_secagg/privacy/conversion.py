@@ -26,10 +26,35 @@ def rdp_to_dp(
     orders, rdp : array-like
         The curve: orders α > 1 and ε(α) ≥ 0 (infinite where nothing is claimed).
     delta : float
-        δ in (0, 1).
+        Failure probability δ, strictly between 0 and 1.
     total_variation : float
         Distance of the noise actually drawn from the noise the curve is about. It is charged to
         δ: the curve has to give (ε, δ − (1 + e^ε)·total_variation).
+
+    Returns
+    -------
+    float
+        The least ε; infinite if the curve gives none at this δ.
+
+    Raises
+    ------
+    ValueError
+        If the curve is negative, not a number or of another shape than the orders, or δ or the
+        distance is out of range.
+
+    See Also
+    --------
+    rdp_to_zcdp : The paper's ε of the same curve.
+    Ledger : Adds curves up before they are converted.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import DEFAULT_ORDERS, gaussian_rdp, rdp_to_dp
+    >>> one = gaussian_rdp(DEFAULT_ORDERS, noise_multiplier=10.0)
+    >>> round(rdp_to_dp(DEFAULT_ORDERS, one, delta=1e-5), 3)
+    0.375
+    >>> round(rdp_to_dp(DEFAULT_ORDERS, 4 * one, delta=1e-5), 3)  # four such rounds
+    0.795
     """
     orders = check_orders(orders)
     rdp = np.asarray(rdp, dtype=np.float64)
@@ -69,6 +94,31 @@ def rdp_to_zcdp(orders: ArrayLike, rdp: ArrayLike) -> float:
 
     Orders at which the curve is infinite claim nothing (Skellam's theorem is about integers);
     a curve that is infinite at all of them gives ∞.
+
+    Parameters
+    ----------
+    orders, rdp : array-like
+        The curve: orders α > 1 and ε(α) ≥ 0.
+
+    Returns
+    -------
+    float
+        The ε by which the mechanism is ½ε²-zCDP.
+
+    Raises
+    ------
+    ValueError
+        If an order is not above 1.
+
+    See Also
+    --------
+    rdp_to_dp : The ε that goes with a δ.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import gaussian_rdp, rdp_to_zcdp
+    >>> rdp_to_zcdp([2.0, 4.0], gaussian_rdp([2.0, 4.0], noise_multiplier=2.0))  # 1/z
+    0.5
     """
     orders = check_orders(orders)
     rdp = np.asarray(rdp, dtype=np.float64)

@@ -80,6 +80,16 @@ class Ledger:
         existing ledger goes on, and must have the same δ and orders. Without a path the ledger
         lives in memory and ends with the process.
 
+    Raises
+    ------
+    ValueError
+        If δ or the orders are out of range, or the file at the path is not such a ledger.
+
+    See Also
+    --------
+    RoundPrivacy : What is charged.
+    sparse_secagg.Budget : A client's own account.
+
     Notes
     -----
     A ledger is an account: copying it, as ``sklearn.base.clone`` does, gives the same account.

@@ -62,9 +62,9 @@ class NoisySum:
     grid_rdp : callable
         The family's curve on the grid.
     bound : float
-        B, on the norm of one client's integers.
+        Bound B on the norm of one client's integers.
     variance : float
-        s², of one share of the noise; zero: no noise.
+        Variance s² of one share of the noise; zero: no noise.
     guaranteed_shares : int
         Shares that are counted on. More never cost more: further noise is post-processing.
     dim : int
@@ -75,6 +75,17 @@ class NoisySum:
         One noise for the whole sum, added by the server, instead of a share from each client.
     near_gaussian : bool
         Whether the sum of the shares is pointwise close to one discrete Gaussian.
+
+    See Also
+    --------
+    RoundPrivacy : The sums of a round together.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import NoisySum, ddg_grid_rdp
+    >>> held = NoisySum(ddg_grid_rdp, bound=10.0, variance=4.0, guaranteed_shares=100, dim=16)
+    >>> held.squared_ratio(shares=100)  # B²/(n·s²)
+    0.25
     """
 
     grid_rdp: GridCurve
@@ -125,6 +136,16 @@ class RoundPrivacy:
     sampling : Sampling, optional
         How the cohort was drawn. Clients may drop out of it, as long as that does not depend on
         who they are.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range, or noise that is drawn in shares is sampled by Poisson.
+
+    See Also
+    --------
+    Ledger : Adds rounds up.
+    Sampling : How cohorts are drawn.
 
     Examples
     --------
@@ -294,7 +315,30 @@ class RoundPrivacy:
 
 
 def describe_observer(observer: str, colluders: int = 0) -> str:
-    """Return who an observer is, in words."""
+    """Return who an observer is, in words.
+
+    Parameters
+    ----------
+    observer : {"server", "colluders", "release"}
+        Who looks.
+    colluders : int
+        Clients that help the server, for "colluders".
+
+    Returns
+    -------
+    str
+        The words that every report uses.
+
+    See Also
+    --------
+    RoundPrivacy.describe_observer : The same for a round, with what has to be trusted.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import describe_observer
+    >>> describe_observer("colluders", 5)
+    'the server with 5 colluding clients'
+    """
     return {
         "server": "the server",
         "colluders": f"the server with {colluders} colluding clients",
@@ -303,7 +347,24 @@ def describe_observer(observer: str, colluders: int = 0) -> str:
 
 
 class Costed:
-    """What was learnt from a round, and so has its price: adds the round's ε to a result."""
+    """What was learnt from a round, and so has its price: adds the round's ε to a result.
+
+    See Also
+    --------
+    RoundPrivacy : Where the numbers come from.
+    sparse_secagg.Aggregate : Such a result.
+
+    Examples
+    --------
+    >>> from sparse_secagg import DiscreteGaussian
+    >>> from sparse_secagg.privacy import Costed
+    >>> mechanism = DiscreteGaussian(epsilon=1.0, n_bits=16)
+    >>> _ = mechanism.calibrate(n_clients=100, dim=50)
+    >>> class Histogram(Costed):
+    ...     privacy = mechanism.privacy()
+    >>> round(Histogram().epsilon, 3), Histogram().observer
+    (1.0, 'the server')
+    """
 
     privacy: RoundPrivacy
 

@@ -57,6 +57,23 @@ class Sampling:
     secret : bool
         Whether the draw stays secret: private randomness, and nobody publishes the cohorts. If
         not, sampling amplifies nothing.
+
+    Raises
+    ------
+    ValueError
+        If the cohort is larger than the population, or the kind is unknown.
+
+    See Also
+    --------
+    RoundPrivacy : States what a sampled round reveals.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import Sampling
+    >>> Sampling(cohort=100, population=1000).rate
+    0.1
+    >>> Sampling(cohort=100, population=1000, secret=False).rate
+    1.0
     """
 
     cohort: int
@@ -90,6 +107,38 @@ def poisson_subsampled_rdp(orders: ArrayLike, curve: Curve, rate: float) -> NDAr
 
     It holds for whoever does not learn the cohort, and only if the noise does not depend on the
     cohort. A secure-aggregation server knows the cohort: for it nothing is amplified.
+
+    Parameters
+    ----------
+    orders : array-like
+        Orders α > 1.
+    curve : callable
+        The curve without sampling, under zeroing out, as a function of an array of orders.
+    rate : float
+        Probability q, from 0 to 1.
+
+    Returns
+    -------
+    ndarray
+        The curve with sampling, at the orders.
+
+    Raises
+    ------
+    ValueError
+        If the rate is no probability, or the curve returns NaN.
+
+    See Also
+    --------
+    subsampled_rdp_without_replacement : Cohorts of fixed size.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from sparse_secagg.privacy import gaussian_rdp, poisson_subsampled_rdp
+    >>> curve = partial(gaussian_rdp, noise_multiplier=2.0)
+    >>> sampled = poisson_subsampled_rdp([2.0], curve, rate=0.1)
+    >>> bool(sampled[0] < 0.02 * curve([2.0])[0])  # about q² = 0.01 of it
+    True
     """
     orders, plain = _check_curve(orders, curve)
     rate = _check_rate(rate)
@@ -146,6 +195,39 @@ def subsampled_rdp_without_replacement(
 
         1/(α−1)·log[ 1 + C(α,2) q² min{4(e^{ε(2)} − 1), 2e^{ε(2)}}
                      + 2 Σ_{l≥3} C(α,l) q^l e^{(l−1)ε(l)} ].
+
+    Parameters
+    ----------
+    orders : array-like
+        Orders α > 1.
+    replace_one_curve : callable
+        The curve without sampling, as a function of an array of orders.
+    rate : float
+        Fraction q, from 0 to 1.
+
+    Returns
+    -------
+    ndarray
+        The curve with sampling, at the orders.
+
+    Raises
+    ------
+    ValueError
+        If the rate is no fraction, or the curve returns NaN.
+
+    See Also
+    --------
+    fixed_cohort_rdp : A smaller curve for Gaussian sums.
+    poisson_subsampled_rdp : Every client by itself.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from sparse_secagg.privacy import gaussian_rdp, subsampled_rdp_without_replacement
+    >>> curve = partial(gaussian_rdp, noise_multiplier=1.0)  # 2 under zeroing out, halved
+    >>> sampled = subsampled_rdp_without_replacement([2.0], curve, rate=0.1)
+    >>> bool(sampled[0] < 0.1 * curve([2.0])[0])
+    True
     """
     orders, plain = _check_curve(orders, replace_one_curve)
     rate = _check_rate(rate)
@@ -189,12 +271,33 @@ def fixed_cohort_rdp(
     orders : array-like
         Orders α > 1.
     ratio : float
-        ρ = (sensitivity of zeroing out / standard deviation of the noise)².
+        Squared ratio ρ = (sensitivity of zeroing out / standard deviation of the noise)².
     rate : float
-        q, the cohort's share of the population.
+        The cohort's share q of the population.
     gap : float
         Largest difference between the logarithms of the noise's probabilities and those of one
         discrete Gaussian: costs (2α−1)/(α−1)·gap.
+
+    Returns
+    -------
+    ndarray
+        The curve at the orders.
+
+    Raises
+    ------
+    ValueError
+        If the rate is no fraction, or the ratio is negative or not a number.
+
+    See Also
+    --------
+    subsampled_rdp_without_replacement : The bound for any mechanism.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import fixed_cohort_rdp, gaussian_rdp
+    >>> sampled = fixed_cohort_rdp([2.0], ratio=0.25, rate=0.1)  # noise multiplier 2
+    >>> bool(sampled[0] < 0.05 * gaussian_rdp([2.0], noise_multiplier=2.0)[0])
+    True
     """
     orders = check_orders(orders)
     rate = _check_rate(rate)

@@ -41,7 +41,7 @@ FORMAT_VERSION = 1
 class RoundResult(Costed):
     """What a round gave and cost; prints as a table.
 
-    Attributes
+    Parameters
     ----------
     privacy : RoundPrivacy
         What the round revealed to whom, with the noise that survived.
@@ -59,6 +59,19 @@ class RoundResult(Costed):
         Time of each stage.
     not_private : bool
         True for simulations and for rounds without noise.
+
+    See Also
+    --------
+    sparse_secagg.Aggregate : Has it as ``result``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import RoundSpec
+    >>> X = np.random.default_rng(0).normal(0.0, 0.01, (200, 100))
+    >>> result = RoundSpec(epsilon=1.0, compression=5).run(X).result
+    >>> result.n_components, result.n_survivors
+    (20, 200)
     """
 
     privacy: RoundPrivacy

@@ -20,6 +20,26 @@ def make_decoder(decoder: Any, prior: Any = None) -> Any:
         A name, ``"package.module:Class"`` or an instance.
     prior : prior of :mod:`solvers.priors`, optional
         Handed to the solver, which must take one.
+
+    Returns
+    -------
+    Solver
+        One that nobody else uses.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the solver takes no prior.
+
+    See Also
+    --------
+    solvers.get : The same without priors.
+
+    Examples
+    --------
+    >>> from sparse_secagg.rounds import make_decoder
+    >>> make_decoder("linear")
+    LinearUnsketch()
     """
     solver = solvers.get(decoder) if isinstance(decoder, str) else clone(decoder)
     if prior is None:

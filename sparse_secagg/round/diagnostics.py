@@ -21,7 +21,7 @@ __all__ = ["Diagnostics", "Sightings", "Witness"]
 class Diagnostics:
     """What the clients' data did to the round. Data-dependent, so **not private**.
 
-    Attributes
+    Parameters
     ----------
     n_nonfinite : int
         Clients whose vector had NaN or Inf and counted as zero.
@@ -30,15 +30,29 @@ class Diagnostics:
     n_wrapped : int
         Coordinates of the sum that left the range of the modulus.
     clipping_error : float
-        ‖μ_c − μ‖² for the means before and after clipping.
+        Error ‖μ_c − μ‖² for the means before and after clipping.
     compression_error : float
-        ‖SᵀSμ_c − μ_c‖²: the linear decoder's error without noise.
+        Error ‖SᵀSμ_c − μ_c‖²: the linear decoder's error without noise.
     privatisation_error : float
-        ‖ŷ − Sμ_c‖²: noise, rounding, sketch clipping and wrapping, in the sketch.
+        Error ‖ŷ − Sμ_c‖²: noise, rounding, sketch clipping and wrapping, in the sketch.
     decoding_error : float
-        ‖μ̂ − μ_c‖² of the decoded mean.
+        Error ‖μ̂ − μ_c‖² of the decoded mean.
     squared_norm : float
-        ‖μ‖², to compare with.
+        Squared length ‖μ‖² of the mean, to compare with.
+
+    See Also
+    --------
+    sparse_secagg.SparseSecAgg : Has them as ``diagnostics_``, where they were asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import SparseSecAgg
+    >>> X = np.random.default_rng(0).normal(0.0, 0.01, (200, 100))
+    >>> X[0] = 1.0  # one client far beyond the clip
+    >>> estimator = SparseSecAgg(epsilon=1.0, clip_norm=1.0, diagnostics=True).fit(X)
+    >>> estimator.diagnostics_.n_clipped
+    1
     """
 
     n_nonfinite: int

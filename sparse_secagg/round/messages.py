@@ -39,7 +39,7 @@ _MAGIC = b"SSA1"
 class Estimate(Costed):
     """A decoded mean and what it cost. NumPy takes it for the array ``mean``.
 
-    Attributes
+    Parameters
     ----------
     mean : ndarray of shape (d,)
         Estimate of the survivors' mean.
@@ -49,6 +49,21 @@ class Estimate(Costed):
         Clients in the sum.
     noise_std : float
         Standard deviation of the noise in each coordinate of the mean sketch.
+
+    See Also
+    --------
+    sparse_secagg.server_decode : Returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import ClientPolicy, RoundSpec, aggregate, client_encode, server_decode
+    >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
+    >>> policies = [ClientPolicy(max_epsilon=4.0, max_delta=1e-5) for _ in range(3)]
+    >>> messages = [client_encode(config, np.zeros(5), policy=policy) for policy in policies]
+    >>> estimate = server_decode(config, *aggregate(config, messages))
+    >>> np.shape(estimate), estimate.n_survivors, round(estimate.epsilon, 2)
+    ((5,), 3, 4.0)
     """
 
     mean: NDArray[np.float64] = field(repr=False)
@@ -199,7 +214,40 @@ def aggregate(
 
 
 def unpack_message(config: RoundConfig, message: bytes) -> NDArray[np.uint64]:
-    """Return the integers in one client's message; raise if it is not one of this round."""
+    """Return the integers in one client's message; raise if it is not one of this round.
+
+    Parameters
+    ----------
+    config : RoundConfig
+        The round.
+    message : bytes
+        What :func:`client_encode` made.
+
+    Returns
+    -------
+    ndarray of uint64
+        One residue modulo M for each coordinate.
+
+    Raises
+    ------
+    ValueError
+        If the message has another length, was not made by this software, or is of another round.
+
+    See Also
+    --------
+    aggregate : Adds messages up without a server that may not see them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import ClientPolicy, RoundSpec, client_encode
+    >>> from sparse_secagg.rounds import unpack_message
+    >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
+    >>> policy = ClientPolicy(max_epsilon=4.0, max_delta=1e-5)
+    >>> message = client_encode(config, np.zeros(5), policy=policy)
+    >>> len(unpack_message(config, message)) == config.mechanism.padded_dim
+    True
+    """
     p = config.mechanism
     header = len(_MAGIC) + DIGEST_BYTES
     expected = header + packed_size(p.padded_dim, p.n_bits)

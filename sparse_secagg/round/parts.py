@@ -48,12 +48,30 @@ class Round:
     Attributes
     ----------
     config : RoundConfig
+        The configuration.
     encoder : LinearEncoder
         Fitted to the round's dimension.
     mechanism : IntegerMechanism
         Calibrated.
     epsilon : float
         What the noise really gives.
+
+    Raises
+    ------
+    RefusedRoundError
+        If the configuration contradicts itself.
+
+    See Also
+    --------
+    sparse_secagg.RoundConfig : What clients and server agree on.
+
+    Examples
+    --------
+    >>> from sparse_secagg import RoundSpec
+    >>> from sparse_secagg.rounds import Round
+    >>> config = RoundSpec(epsilon=4.0, n_bits=18, encoder="identity").config(5, 3)
+    >>> round(Round(config).epsilon, 2)
+    4.0
     """
 
     def __init__(self, config: RoundConfig) -> None:

@@ -93,6 +93,30 @@ def sketch_clip_norm(encoder: LinearEncoder, clip_norm: float, kind: SketchClip)
         Clip c of the vectors.
     kind : {"tight", "jl", "spectral"} or float
         As ``sketch_clip`` of :class:`~sparse_secagg.RoundSpec`.
+
+    Returns
+    -------
+    float
+        The clip of a sketch, in the units of the data.
+
+    Raises
+    ------
+    ValueError
+        If the kind is unknown, or "spectral" is asked of an encoder that does not know σ_max(S).
+
+    See Also
+    --------
+    RoundConfig.create : Uses it.
+
+    Examples
+    --------
+    >>> from sparse_secagg import CountSketchEncoder, IdentityEncoder
+    >>> from sparse_secagg.rounds import sketch_clip_norm
+    >>> sketch_clip_norm(IdentityEncoder().fit_dimension(1000), 2.0, "tight")
+    2.0
+    >>> encoder = CountSketchEncoder(n_components=100).fit_dimension(1000)
+    >>> 2.0 < sketch_clip_norm(encoder, 2.0, "tight") < 3.0
+    True
     """
     check_sketch_clip(kind)
     if isinstance(encoder, IdentityEncoder):

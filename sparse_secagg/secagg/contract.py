@@ -32,6 +32,21 @@ class Aggregation(ABC):
     included : ndarray of bool or None
         Clients whose messages count, where sums of blocks of them (:meth:`add_sum`) will do in
         their place. None where the protocol needs every message.
+
+    See Also
+    --------
+    SecureAggregation.begin : Makes one.
+    AggregationResult : What it ends in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import IdealSecAgg
+    >>> under_way = IdealSecAgg().begin(n_clients=3, length=2, modulus=16)
+    >>> under_way.add(np.array([[1, 2], [3, 4]]))
+    >>> under_way.add(np.array([[5, 15]]))
+    >>> under_way.finish().total.tolist()
+    [9, 5]
     """
 
     n_certain: int
@@ -58,6 +73,21 @@ class SecureAggregation(BaseEstimator):
     ----------
     name : str
         Under which rounds and plans know it.
+
+    See Also
+    --------
+    sparse_secagg.IdealSecAgg, sparse_secagg.MaskedSecAgg : Those that are built in.
+    make_secagg : One of them by its name.
+
+    Examples
+    --------
+    >>> from sparse_secagg import MaskedSecAgg
+    >>> from sparse_secagg.secagg import SecureAggregation
+    >>> masked = MaskedSecAgg()
+    >>> isinstance(masked, SecureAggregation), masked.name
+    (True, 'masked')
+    >>> masked.protocol_bytes(1000) > masked.protocol_bytes(100)
+    True
     """
 
     name: ClassVar[str]

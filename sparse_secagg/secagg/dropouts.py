@@ -18,6 +18,25 @@ class Dropouts:
 
     Whoever leaves before "mask" is not in the sum; whoever leaves before "confirm" (a stage of
     rounds whose server may lie) or "unmask" is, but cannot help to unmask it.
+
+    Parameters
+    ----------
+    advertise, share, mask, unmask, confirm : tuple of int
+        Rows of the clients that leave before each stage.
+
+    See Also
+    --------
+    sparse_secagg.MaskedSecAgg.aggregate : Takes one as ``dropouts``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg.secagg import Dropouts
+    >>> sorted(Dropouts(mask=(3, 5)).before("mask"))
+    [3, 5]
+    >>> drawn = Dropouts.draw(0.1, n_clients=1000, rng=np.random.default_rng(0))
+    >>> 0 < len(drawn.before("unmask")) < 100
+    True
     """
 
     advertise: tuple[int, ...] = ()

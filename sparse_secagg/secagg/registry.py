@@ -23,7 +23,33 @@ def names() -> list[str]:
 
 
 def make_secagg(secagg: Any) -> SecureAggregation:
-    """Return a new secure aggregation for a name, or a fresh copy of an instance."""
+    """Return a new secure aggregation for a name, or a fresh copy of an instance.
+
+    Parameters
+    ----------
+    secagg : str or SecureAggregation
+        Either "ideal" or "masked", or an instance with parameters of its own.
+
+    Returns
+    -------
+    SecureAggregation
+        One that no other round uses.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+
+    See Also
+    --------
+    SecureAggregation : The contract.
+
+    Examples
+    --------
+    >>> from sparse_secagg.secagg import make_secagg
+    >>> make_secagg("masked")
+    MaskedSecAgg()
+    """
     if isinstance(secagg, SecureAggregation):
         made: SecureAggregation = clone(secagg)
         return made

@@ -17,7 +17,7 @@ class AggregationResult:
     Parameters
     ----------
     total : ndarray of uint64, shape (m,)
-        Σ of the survivors' messages modulo M.
+        Sum of the survivors' messages modulo M.
     survivors : ndarray of int, ascending
         Rows of the messages that are in the sum.
     payload_up, protocol_up, payload_down, protocol_down : ndarray of int, shape (n,)
@@ -31,6 +31,22 @@ class AggregationResult:
         announced. One of the two is at fault; both stay in the sum.
     not_private : bool
         True if the keys were simulated: whoever saw the messages could unmask them.
+
+    See Also
+    --------
+    Aggregation.finish : Returns it.
+    survivor_weight : What to divide a weighted sum by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sparse_secagg import IdealSecAgg
+    >>> messages = np.array([[1, 2], [3, 4], [5, 6]])
+    >>> result = IdealSecAgg(modulus=16).aggregate(messages, dropouts=[1])
+    >>> result.total.tolist(), result.survivors.tolist()
+    ([6, 8], [0, 2])
+    >>> result.noise_shares(colluders=[0])
+    1
     """
 
     total: NDArray[np.uint64] = field(repr=False)

@@ -23,7 +23,36 @@ _VALID = datetime.timedelta(days=365)
 def make_certificate(
     certificate: str | os.PathLike[str], key: str | os.PathLike[str], host: str = "127.0.0.1"
 ) -> None:
-    """Write a self-signed certificate for a host, and its key, to new files."""
+    """Write a self-signed certificate for a host, and its key, to new files.
+
+    Parameters
+    ----------
+    certificate : path
+        Where the certificate goes; clients are given this file.
+    key : path
+        Where its key goes, readable by its owner only. A file that is there is not overwritten.
+    host : str
+        Name or address by which clients reach the server.
+
+    Raises
+    ------
+    FileExistsError
+        If there is a key already.
+
+    See Also
+    --------
+    server_context, client_context : What the two files are for.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sparse_secagg.transport import make_certificate
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     make_certificate(Path(folder, "server.pem"), Path(folder, "server.key"), "localhost")
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['server.key', 'server.pem']
+    """
     secret = Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
     now = datetime.datetime.now(datetime.UTC)
@@ -56,7 +85,36 @@ def _general_name(host: str) -> x509.GeneralName:
 def server_context(
     certificate: str | os.PathLike[str], key: str | os.PathLike[str]
 ) -> ssl.SSLContext:
-    """Return the TLS settings of a server."""
+    """Return the TLS settings of a server.
+
+    Parameters
+    ----------
+    certificate : path
+        The server's certificate, from :func:`make_certificate` or from an authority.
+    key : path
+        Its key.
+
+    Returns
+    -------
+    SSLContext
+        TLS 1.3 and nothing older.
+
+    See Also
+    --------
+    serve_round : Takes it.
+    client_context : The other side.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sparse_secagg.transport import make_certificate, server_context
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = Path(folder, "server.pem"), Path(folder, "server.key")
+    ...     make_certificate(*files)
+    ...     server_context(*files).minimum_version.name
+    'TLSv1_3'
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)
@@ -66,7 +124,26 @@ def server_context(
 def client_context(certificate: str | os.PathLike[str] | None = None) -> ssl.SSLContext:
     """Return the TLS settings of a client that believes this certificate only.
 
-    None believes the authorities of the operating system.
+    Parameters
+    ----------
+    certificate : path, optional
+        The server's certificate. None believes the authorities of the operating system.
+
+    Returns
+    -------
+    SSLContext
+        TLS 1.3 and nothing older; the server's name is checked.
+
+    See Also
+    --------
+    join_round : Takes it.
+    server_context : The other side.
+
+    Examples
+    --------
+    >>> from sparse_secagg.transport import client_context
+    >>> client_context().check_hostname
+    True
     """
     context = ssl.create_default_context(cafile=None if certificate is None else str(certificate))
     context.minimum_version = ssl.TLSVersion.TLSv1_3

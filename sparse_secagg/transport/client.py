@@ -56,8 +56,12 @@ def join_round(
         The server.
     vector : array-like of shape (d,)
         The client's vector, which its agent encodes and charges.
-    identity, roster, agent
-        As for :class:`~sparse_secagg.ClientSession`.
+    identity : Identity
+        The client's signing key.
+    roster : Roster
+        Who takes part.
+    agent : ClientAgent
+        The client's limits and lifetime budget.
     state : path
         Where the client keeps what it needs to go on, while the round lasts. If the file is there
         and is about this round, the client goes on from it.
@@ -70,11 +74,42 @@ def join_round(
     on_stage : callable, optional
         Called with a stage's name after its answer is saved and before it is sent.
 
+    Returns
+    -------
+    bool
+        True at the end of the round; False if ``stages`` ended before it.
+
     Raises
     ------
     RefusedRoundError
         For whatever an honest server does not send, for silence, and for a round that has gone on
         without this client.
+
+    See Also
+    --------
+    serve_round : The other side, with both sides in an example.
+    sparse_secagg.ClientSession : The same without a network.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sparse_secagg import AgentPolicy, Budget, ClientAgent, Identity, Roster
+    >>> from sparse_secagg import RefusedRoundError
+    >>> from sparse_secagg.transport import client_context, join_round
+    >>> identity = Identity.new()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     budget = Budget(Path(folder, "budget.sqlite"), epsilon=8.0, delta=1e-5)
+    ...     agent = ClientAgent(AgentPolicy(max_epsilon=1.0, max_delta=1e-5), budget)
+    ...     try:
+    ...         join_round(
+    ...             ("127.0.0.1", 1), [0.0, 0.0], identity=identity, agent=agent,
+    ...             roster=Roster("study").add("me", identity.public),
+    ...             state=Path(folder, "state"), context=client_context(),
+    ...         )
+    ...     except RefusedRoundError:
+    ...         print("nobody listens there, and nothing was sent")
+    nobody listens there, and nothing was sent
     """
     peer = _Peer(address, context, seconds)
     document = RoundDocument.from_json(peer.ask(DOCUMENT, b"", MAX_DOCUMENT_BYTES))

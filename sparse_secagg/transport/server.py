@@ -52,8 +52,10 @@ def serve_round(
         The round.
     context : SSLContext
         From :func:`server_context`.
-    host, port
-        Where to listen; port 0 takes a free one.
+    host : str
+        Address to listen on.
+    port : int
+        Port to listen on; 0 takes a free one.
     seconds : float
         How long each stage waits for clients that do not answer.
     on_ready : callable, optional
@@ -61,10 +63,55 @@ def serve_round(
     on_stage : callable, optional
         Called after each stage with its name and the number of clients left.
 
+    Returns
+    -------
+    ndarray of uint64
+        The sum modulo M, which :func:`~sparse_secagg.server_decode` turns into the mean.
+
     Raises
     ------
     BelowThresholdError
         Too few clients are left. Nothing is revealed.
+
+    See Also
+    --------
+    join_round : The other side.
+    sparse_secagg.announce_round : Makes the document of a round.
+
+    Examples
+    --------
+    A server and five clients in one process, each client in a thread of its own:
+
+    >>> import tempfile
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from pathlib import Path
+    >>> from sparse_secagg import (
+    ...     AgentPolicy, Budget, ClientAgent, Identity, RoundSpec, Roster, ServerSession,
+    ...     announce_round, transport,
+    ... )
+    >>> people, roster = [Identity.new() for _ in range(5)], Roster("five")
+    >>> for i, person in enumerate(people):
+    ...     roster = roster.add(f"client {i}", person.public)
+    >>> document = announce_round(RoundSpec(epsilon=1.0, encoder="identity", n_bits=24), 3, roster)
+    >>> def take_part(i, port, folder):
+    ...     budget = Budget(folder / f"{i}.budget", epsilon=8.0, delta=1e-5)
+    ...     return transport.join_round(
+    ...         ("127.0.0.1", port), [0.1, 0.2, 0.3], identity=people[i], roster=roster,
+    ...         agent=ClientAgent(AgentPolicy(max_epsilon=1.01, max_delta=1e-5), budget),
+    ...         state=folder / f"{i}.round",
+    ...         context=transport.client_context(folder / "server.pem"),
+    ...     )
+    >>> with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor() as threads:
+    ...     folder, ended = Path(place), []
+    ...     files = folder / "server.pem", folder / "server.key"
+    ...     transport.make_certificate(*files)
+    ...     def ready(port):
+    ...         ended.extend(threads.submit(take_part, i, port, folder) for i in range(5))
+    ...     session = ServerSession(document, roster=roster)
+    ...     context = transport.server_context(*files)
+    ...     total = transport.serve_round(session, context, on_ready=ready)
+    ...     all(client.result() for client in ended), len(session.survivors)
+    (True, 5)
     """
     return asyncio.run(_Server(session, seconds, on_stage).run(context, host, port, on_ready))
 
