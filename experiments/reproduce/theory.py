@@ -76,7 +76,7 @@ def _power(
         found = jackknife(partial(exponent, scale=scale), curve)
         law = _near(name, found, expected, tolerance)
         if at_most:
-            law = Law(name, found, -math.inf, expected * (1 + tolerance))
+            law = Law(name, found, -math.inf, law.high)
         return judge_laws(f"{name}, {len(curve)} points", [law])
 
     return judge
@@ -223,40 +223,48 @@ def _inverse(value: float) -> float:
 
 
 def theorem_sparse(setting: Setting) -> list[Asked]:
-    """Measure the exponents of the Gaussian ensemble with the Lasso, with both clips."""
-    seeds = setting.seed_list(5 if setting.quick else 20)
+    """Measure the exponents of the Gaussian ensemble with the Lasso: as printed, and mended.
+
+    The mean is of norm 0.7, so that none of its sketches is clipped, and far above the noise: what
+    is measured is the error of noise alone, of which the theorem speaks.
+    """
+    seeds = setting.seed_list(3 if setting.quick else 20)
     base = MeanCell(
         mean="flat",
-        dim=2000,
+        dim=4000,
         clients=100,
         sparsity=10,
-        norm=1.0,
+        norm=0.7,
         spread=0.0,
         n_bits=_FINE,
-        noise_multiplier=0.25,
         encoder="gaussian",
-        decoder="lasso",
-        sketch_clip="jl",
     )
 
     def measured(cell: Cell) -> Cell:
-        """Set m = 4 s ln d."""
+        """Set m = 8 s ln d."""
         assert isinstance(cell, MeanCell)
-        m = 4 * (cell.spec.sparsity or 1) * math.log(cell.dim)
+        m = 8 * (cell.spec.sparsity or 1) * math.log(cell.dim)
         return cell.with_values(compression=max(1.0, cell.dim / m))
 
-    ns, zs = (50, 100, 200, 400), (0.125, 0.25, 0.5, 1.0)
-    ss, ds = (5, 10, 20, 40), (1000, 2000, 4000, 8000)
+    ns, ss, ds = (50, 100, 200, 400), (7, 14, 28, 56), (1000, 2000, 4000, 8000)
     rates = (2.0, 2.5, 3.2, 4.0)
     found = []
-    for clip, alpha in (("jl", "noise"), ("spectral", "paper")):
-        cell = base.with_values(sketch_clip=clip, decoder=f"lasso:alpha={alpha}")
+    # the paper's λ is √m times larger than needed: it takes that much less noise to see anything
+    for clip, alpha, z in (
+        ("jl", "noise", 0.1),
+        ("spectral", "noise", 0.05),
+        ("spectral", "paper", 0.01),
+    ):
+        cell = base.with_values(
+            sketch_clip=clip, decoder=f"lasso:alpha={alpha}", noise_multiplier=z
+        )
+        zs = (z / 2, z, 2 * z, 4 * z)
         rows: list[tuple[str, str, Any, float, bool, Any, Any]] = [
             ("n", "clients", ns, -2, False, float, measured),
             ("ε", "noise_multiplier", zs, -2, False, _inverse, measured),
             ("s", "sparsity", ss, 1, False, float, measured),
             ("ln d", "dim", ds, 2, True, math.log, measured),
-            ("m", "compression", rates, 0, False, _inverse, None),
+            ("m", "compression", rates, 0, True, _inverse, None),
         ]
         for name, axis, values, expected, at_most, scale, adjust in rows:
             told = f"exponent of {name} ({clip} clip, α = {alpha})"
@@ -267,8 +275,8 @@ def theorem_sparse(setting: Setting) -> list[Asked]:
 
 
 def sparse_bits(setting: Setting) -> list[Finding]:
-    """Calculate how b grows with n at m = 4 s ln d, ε = 4, from the calibrated mechanism."""
-    m, z = round(40 * math.log(2000)), 0.25
+    """Calculate how b grows with n at m = 8 s ln d, ε = 10, from the calibrated mechanism."""
+    m, z = round(80 * math.log(4000)), 0.1
     return [_bits(_LOGARITHM, SPARSE, [_point(z, n, m) for n in (50, 100, 200, 400, 800)])]
 
 
