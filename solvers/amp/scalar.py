@@ -344,7 +344,9 @@ class Scales:
         """Learn the weights that make the counts most likely, faster from a good start."""
         near, tolerance = None, _WEIGHT_TOLERANCE
         if start is not None:
-            near, tolerance = _opened(start), max(tolerance, _LIKELIHOOD_TOLERANCE / counts.sum())
+            number = counts.sum()
+            near = _opened(start, min(_OPEN_MINDED, 0.1 / number))  # about 0.1 in log-likelihood
+            tolerance = max(tolerance, _LIKELIHOOD_TOLERANCE / number)
         maximise = partial(_maximise, tolerance=tolerance, start=near)
         weights, evidence = self._fit(counts, maximise)
         mixed = weights > 0
@@ -465,9 +467,9 @@ def _learn_weights(
     return _maximise(number / number.sum(), densities, tolerance)
 
 
-def _opened(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _opened(weights: NDArray[np.float64], share: float = _OPEN_MINDED) -> NDArray[np.float64]:
     """Return weights to start from: no scale is ruled out."""
-    return (1.0 - _OPEN_MINDED) * weights + _OPEN_MINDED / len(weights)
+    return (1.0 - share) * weights + share / len(weights)
 
 
 def _maximise(
