@@ -192,7 +192,7 @@ def _doubling_groups(scores: NDArray[np.float64]) -> NDArray[np.int8]:
                 least.append(ranked[d - better])
         elif first < d:
             least.append(value)
-    return kernels.n_above(scores, np.unique(least))
+    return np.asarray(kernels.n_above(scores, np.unique(least)))
 
 
 @dataclass(frozen=True, eq=False)
