@@ -30,6 +30,15 @@ def open_private(path: Path, mode: str = "wb", **options: Any) -> IO[Any]:
     return open(path, mode, opener=_private, **options)
 
 
+def check_file(path: Path) -> None:
+    """Raise OSError unless a file of this name can be written; nothing of the attempt stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    there = path.exists()
+    path.open("ab").close()
+    if not there:
+        path.unlink()
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace the contents of a file; afterwards only its owner may read it."""
     with open_private(path, "w", encoding="utf-8") as file:

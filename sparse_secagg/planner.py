@@ -208,8 +208,8 @@ class _Request:
         told = self.decoder == "amp" and self.law is not None
         if self.decoder in SPARSE_DECODERS and self.round.sparsity is None and not told:
             raise ValueError(
-                f"decoder={self.decoder!r} needs sparsity, the number of nonzero coordinates of "
-                "the mean."
+                f"decoder={self.round.decoder!r} needs sparsity, the number of nonzero "
+                "coordinates of the mean."
             )
         if self.round.encoder == "identity" and self.round.compression not in (None, 1):
             raise ValueError(

@@ -7,8 +7,8 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from experiments.cli.command import Command
 from experiments.cli.compare import compare
 from experiments.cli.count import count
 from experiments.cli.demo import demo
@@ -55,18 +55,18 @@ def _examples(*lines: str) -> str:
 
 
 _START, _ROUNDS, _STUDY = "Start here", "Between real parties", "Experiments"
-_COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
-    (demo, _START, TyperCommand, ("demo", "demo --json --seed 1")),
+_COMMANDS: tuple[tuple[Any, str, type[Command], tuple[str, ...]], ...] = (
+    (demo, _START, Command, ("demo", "demo --json --seed 1")),
     (
         count,
         _START,
-        TyperCommand,
+        Command,
         ("count sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1",),
     ),
     (
         plan,
         _START,
-        TyperCommand,
+        Command,
         ("plan --dim 1e6 --clients 1e4 --epsilon 1 --sparsity 1000 --plot plan.png",),
     ),
     (
@@ -75,18 +75,18 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
         ManyNumbers,
         ("epsilon --preset f-emnist", "epsilon --clients 100 --population 3400 --rounds 1500"),
     ),
-    (warmup, _START, TyperCommand, ("warmup",)),
-    (budget, _ROUNDS, TyperCommand, ("budget ann.sqlite --epsilon 8 --delta 1e-5",)),
+    (warmup, _START, Command, ("warmup",)),
+    (budget, _ROUNDS, Command, ("budget ann.sqlite --epsilon 8 --delta 1e-5",)),
     (
         serve,
         _ROUNDS,
-        TyperCommand,
+        Command,
         ("serve --round spec.json --roster roster.json --output mean.npy",),
     ),
     (
         join,
         _ROUNDS,
-        TyperCommand,
+        Command,
         (
             "join --server 127.0.0.1:8443 --certificate server.pem --identity ann.json "
             "--roster roster.json --vector x.npy --budget ann.sqlite --max-epsilon 1",
@@ -95,7 +95,7 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
     (
         train,
         _STUDY,
-        TyperCommand,
+        Command,
         ("train --task digits --epsilon 20 --compression 10", "train --output run --resume"),
     ),
     (
@@ -110,7 +110,7 @@ _COMMANDS: tuple[tuple[Any, str, type[TyperCommand], tuple[str, ...]], ...] = (
     (
         reproduce,
         _STUDY,
-        TyperCommand,
+        Command,
         ("reproduce list", "reproduce compression-vs-noise --task mnist --scale full --data DIR"),
     ),
     (compare, _STUDY, ManyNumbers, ("compare updates --compression 10,50 --epsilon 1,4",)),

@@ -22,10 +22,13 @@ def compare(
     ] = None,
     draws: Annotated[
         int,
-        typer.Option(parser=opt.whole, metavar="N", help="Draws of sketch and noise a round."),
+        typer.Option(
+            parser=opt.at_least_one, metavar="N", help="Draws of sketch and noise a round."
+        ),
     ] = 3,
     top: Annotated[
-        int, typer.Option(parser=opt.whole, metavar="K", help="K of top-K precision and recall.")
+        int,
+        typer.Option(parser=opt.at_least_one, metavar="K", help="K of top-K precision and recall."),
     ] = 100,
     jobs: opt.Jobs = 1,
     backend: opt.Backend = "loky",
@@ -40,8 +43,6 @@ def compare(
 
     if "epsilon" in given and "noise_multiplier" in given:
         raise typer.BadParameter("give --epsilon or --noise-multiplier, not both.")
-    if draws < 1:
-        raise typer.BadParameter(f"--draws {draws} must be at least 1.")
     name = "noise_multiplier" if "noise_multiplier" in given else "epsilon"
     noise = opt.numbers(f"--{name.replace('_', '-')}", given.pop(name, None)) or (1.0,)
     rates = opt.numbers("--compression", given.pop("compression", None)) or (10.0,)

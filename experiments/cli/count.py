@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, Given, option, takes, whole
+from experiments.cli.options import AsJson, Given, at_least_one, option, takes, whole
 
 if TYPE_CHECKING:
     from sparse_secagg import PrivateCounts
@@ -43,7 +43,8 @@ def count(
     item: Annotated[str, typer.Option(help="Column of the items.")],
     given: Given,
     top: Annotated[
-        int, typer.Option(parser=whole, metavar="N", help="How many of the largest to report.")
+        int,
+        typer.Option(parser=at_least_one, metavar="N", help="How many of the largest to report."),
     ] = 100,
     candidates: Annotated[
         Path | None, typer.Option(help="File of items that may name the cells of a hash.")
@@ -57,9 +58,9 @@ def count(
     from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
 
-    if top < 1:
-        raise typer.BadParameter(f"--top {top} must be at least 1.")
     weight = given.pop("weight", None)
+    if "max_weight" in given and weight is None:
+        raise typer.BadParameter(f"--max-weight {given['max_weight']} needs --weight, a column.")
     try:
         if "prior" in given:
             given["prior"] = _prior(given["prior"], given.get("domain"))
@@ -68,7 +69,7 @@ def count(
         if output is not None:
             make_folder(output)  # a place that cannot be written must not cost a round
         counts.fit(table, user=user, item=item, weight=weight)
-    except (ValueError, ImportError, OSError) as error:
+    except (ValueError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
     summary = counts.summary(top, candidates=names)
     # shown first: the privacy is spent, whatever becomes of the files
@@ -125,7 +126,10 @@ def _candidates(path: Path, domain: str | None) -> list[str]:
     from sparse_secagg.counting.domains import HashedItems, make_domain
 
     if not isinstance(make_domain(domain), HashedItems):
-        raise ValueError("candidates name the cells of a hash; items of a list have their names.")
+        raise ValueError(
+            f"candidates={str(path)!r} name the cells of a hash, and items of a list have their "
+            "names; leave --candidates out."
+        )
     return list(read_items(path))
 
 

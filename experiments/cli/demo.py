@@ -24,7 +24,7 @@ SIMULATED = (
 
 def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Seed = 0) -> None:
     """Train privately, publish private counts, compare decoders: one picture and one page."""
-    from experiments.private_files import write_text
+    from experiments.private_files import make_folder, write_text
     from experiments.report.console import bar
     from experiments.report.html import Picture, Section, write_report
     from experiments.report.style import new_figure, save
@@ -32,6 +32,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
 
     if seed < 0:
         raise typer.BadParameter(f"--seed {seed} must be at least 0.")
+    make_folder(output)
     console = Console(stderr=as_json)
     figure = new_figure(14.0, 4.6)
     parts, lines, found = (train, count, decode), [], dict[str, Any]()

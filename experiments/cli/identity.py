@@ -7,31 +7,30 @@ from typing import Annotated
 
 import typer
 
+from experiments.cli.command import Command
+
 identity = typer.Typer(help="Make or show a client's identity.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="File of the identity; only its owner can read it.")]
 
 
-@identity.command()
+@identity.command(cls=Command)
 def new(path: File) -> None:
     """Make an identity and print its public key, which goes on rosters."""
     from sparse_secagg import Identity
 
     fresh = Identity.new()
-    try:
-        fresh.save(path)
-    except OSError as error:
-        raise typer.BadParameter(f"{error}. Choose a path where no file is.") from None
+    fresh.save(path)
     typer.echo(fresh.public.hex())
 
 
-@identity.command()
+@identity.command(cls=Command)
 def show(path: File) -> None:
     """Print the public key of an identity."""
     from sparse_secagg import Identity
 
     try:
         typer.echo(Identity.load(path).public.hex())
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -39,7 +38,7 @@ RosterFile = Annotated[Path, typer.Argument(help="File of the roster.")]
 Name = Annotated[str, typer.Argument(help="The member's name on the roster.")]
 
 
-@identity.command()
+@identity.command(cls=Command)
 def enrol(
     path: RosterFile, name: Name, key: Annotated[str, typer.Argument(help="Public key.")]
 ) -> None:
@@ -50,14 +49,24 @@ def enrol(
         roster = Roster.load(path) if path.exists() else Roster(path.stem)
         known = name in {member.name for member in roster.members}
         change = roster.rotate if known else roster.add
-        roster = change(name, bytes.fromhex(key))
+        roster = change(name, _key(key))
         roster.save(path)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     typer.echo(f"{roster.name}: version {roster.version}, {len(roster)} members")
 
 
-@identity.command()
+def _key(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ValueError(
+            f"key={text!r} must be hexadecimal digits, as 'sparse-secagg identity show' prints "
+            "them."
+        ) from None
+
+
+@identity.command(cls=Command)
 def revoke(path: RosterFile, name: Name) -> None:
     """Take a member off a roster for good; the file becomes the next version."""
     from sparse_secagg import Roster
@@ -65,6 +74,6 @@ def revoke(path: RosterFile, name: Name) -> None:
     try:
         roster = Roster.load(path).revoke(name)
         roster.save(path)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     typer.echo(f"{roster.name}: version {roster.version}, {len(roster)} members")

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from experiments.cli.command import Command
 from sparse_secagg.parameters import describe, round_parameters
 
 
@@ -33,6 +33,29 @@ def whole(text: str | float) -> int:
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text} must be a whole number, such as 1000 or 1e3.") from None
     return int(value)
+
+
+def at_least_one(text: str | float) -> int:
+    """Return a whole number from 1 on, or raise if the text is none."""
+    if whole(text) < 1:
+        raise typer.BadParameter(f"{text} must be at least 1.")
+    return whole(text)
+
+
+def jobs(text: str | int) -> int:
+    """Return how many draws or threads run at a time, or raise if that is none."""
+    found = whole(text)
+    if found < 1 and found != -1:
+        raise typer.BadParameter(f"{text} must be at least 1, or -1 for one per core.")
+    return found
+
+
+def number(text: str | float) -> float:
+    """Return 0.5, 1e-5 or inf as a number, or raise if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text} must be a number, such as 0.5 or 1e-5.") from None
 
 
 def number_or_word(text: str) -> float | str:
@@ -82,6 +105,9 @@ MEANINGS = {
     "amp:low_rank,debias.",
     "prior": "scores:FILE, public scores for amp and auto: item,score or a score.",
     "clip_norm": "ℓ₂ clip of a client's vector.",
+    "encoder": "auto, count_sketch, hadamard, gaussian, identity, or package.module:Class. auto is "
+    "the fastest: a count sketch for scipy sparse matrices, Hadamard for everything else.",
+    "mechanism": "ddg, skellam, central, or package.module:Class.",
     "dim": "Length d of a vector.",
     "clients": "Clients n of a round.",
 }
@@ -110,8 +136,11 @@ def option(name: str, *, several: bool = False, kind: str = "", text: str = "") 
         letter = _LETTERS.get(name, "NAME")
         return Annotated[list[str] | None, typer.Option(flag, metavar=f"{letter},…", **shown)]
     if kind == "int":
-        return Annotated[int | None, typer.Option(flag, parser=whole, metavar="N", **shown)]
-    return Annotated[float | None if kind == "float" else str | None, typer.Option(flag, **shown)]
+        parser = at_least_one if name in ("clients", "dim") else whole
+        return Annotated[int | None, typer.Option(flag, parser=parser, metavar="N", **shown)]
+    if kind == "float":
+        return Annotated[float | None, typer.Option(flag, parser=number, metavar="X", **shown)]
+    return Annotated[str | None, typer.Option(flag, **shown)]
 
 
 def takes(
@@ -154,7 +183,7 @@ Seed = Annotated[
     int, typer.Option(parser=whole, metavar="N", help="First seed of sketches and noise.")
 ]
 Jobs = Annotated[
-    int, typer.Option(parser=whole, metavar="N", help="Draws at a time; -1 for one per core.")
+    int, typer.Option(parser=jobs, metavar="N", help="Draws at a time; -1 for one per core.")
 ]
 Backend = Annotated[str, typer.Option(help="loky, threading, multiprocessing, sequential or dask.")]
 Scheduler = Annotated[
@@ -164,7 +193,7 @@ RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed ce
 Data = Annotated[Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")]
 
 
-class ManyNumbers(TyperCommand):
+class ManyNumbers(Command):
     """A command whose repeatable options may be followed by several numbers."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

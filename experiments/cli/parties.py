@@ -8,12 +8,32 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, whole
+from experiments.cli.options import AsJson, number, whole
 
 RosterFile = Annotated[
     Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
 ]
-Seconds = Annotated[float, typer.Option(help="How long to wait for the other side.")]
+
+
+def _number(text: str) -> Any:
+    return typer.Option(parser=number, metavar="X", help=text)
+
+
+def _port(text: str | int) -> int:
+    if not 0 <= whole(text) < 1 << 16:
+        raise typer.BadParameter(f"{text} must be a port, from 0 to {(1 << 16) - 1}.")
+    return whole(text)
+
+
+def _seconds(text: str | float) -> float:
+    if not number(text) > 0:
+        raise typer.BadParameter(f"{text} must be above 0.")
+    return number(text)
+
+
+Seconds = Annotated[
+    float, typer.Option(parser=_seconds, metavar="X", help="How long to wait for the other side.")
+]
 
 
 def serve(
@@ -27,19 +47,19 @@ def serve(
     key: Annotated[Path, typer.Option(help="Key of the certificate.")] = Path("server.key"),
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(parser=whole, metavar="N", help="Port to listen at; 0 takes a free one.")
+        int, typer.Option(parser=_port, metavar="N", help="Port to listen at; 0 takes a free one.")
     ] = 8443,
     seconds: Seconds = 60.0,
-    corrupt: Annotated[float, typer.Option(help="Fraction of clients that may collude.")] = 0.05,
-    dropout: Annotated[float, typer.Option(help="Fraction that may drop out.")] = 0.05,
+    corrupt: Annotated[float, _number("Fraction of clients that may collude.")] = 0.05,
+    dropout: Annotated[float, _number("Fraction that may drop out.")] = 0.05,
     output: Annotated[Path, typer.Option(help="File for the estimated mean.")] = Path("mean.npy"),
     as_json: AsJson = False,
 ) -> None:
     """Run one round with everybody on a roster, and write the estimated mean."""
     import numpy as np
 
+    from experiments.private_files import check_file
     from sparse_secagg import Roster, RoundConfig, ServerSession, announce_round, server_decode
-    from sparse_secagg.exceptions import RefusedRoundError
     from sparse_secagg.secagg import BelowThresholdError, InvalidMessageError
     from sparse_secagg.transport import make_certificate, serve_round, server_context
 
@@ -47,10 +67,11 @@ def serve(
         group = Roster.load(roster)
         round_spec, dim = _read_spec(spec)
         document = announce_round(round_spec, dim, group, corrupt=corrupt, dropout=dropout)
+        check_file(output)  # a mean that cannot be kept would cost everybody a round
         if not certificate.exists():
             make_certificate(certificate, key, host)
         context = server_context(certificate, key)
-    except (OSError, ValueError, RefusedRoundError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
     def show(text: str) -> None:
@@ -67,6 +88,11 @@ def serve(
             on_ready=lambda port: show(f"listening at {host}:{port}"),
             on_stage=lambda stage, left: show(f"{stage}: {left} clients"),
         )
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--host {host} --port {port}: nothing can listen there ({error.strerror}); choose "
+            "another address or port."
+        ) from None
     except (BelowThresholdError, InvalidMessageError) as error:
         typer.echo(f"the round failed: {error}", err=True)
         raise typer.Exit(1) from None
@@ -88,9 +114,9 @@ def join(
     roster: RosterFile,
     vector: Annotated[Path, typer.Option(help="The client's vector, a .npy file.")],
     budget: Annotated[Path, typer.Option(help="The client's lifetime budget.")],
-    max_epsilon: Annotated[float, typer.Option(help="Largest ε of a round to agree to.")],
-    max_delta: Annotated[float, typer.Option(help="Largest δ of a round to agree to.")] = 1e-5,
-    corrupt: Annotated[float, typer.Option(help="Fraction assumed to collude.")] = 0.05,
+    max_epsilon: Annotated[float, _number("Largest ε of a round to agree to.")],
+    max_delta: Annotated[float, _number("Largest δ of a round to agree to.")] = 1e-5,
+    corrupt: Annotated[float, _number("Fraction assumed to collude.")] = 0.05,
     certificate: Annotated[
         Path | None, typer.Option(help="The server's certificate; default: known authorities.")
     ] = None,
@@ -100,15 +126,13 @@ def join(
     seconds: Seconds = 600.0,
 ) -> None:
     """Take part in a round, within this client's own limits and budget."""
-    import numpy as np
-
     from sparse_secagg import AgentPolicy, Budget, ClientAgent, Identity, Roster
     from sparse_secagg.exceptions import RefusedRoundError
     from sparse_secagg.transport import client_context, join_round
 
     try:
         host, port = _address(server)
-        x = np.load(vector, allow_pickle=False)
+        x = _read_vector(vector)
         policy = AgentPolicy(max_epsilon, max_delta, colluders=corrupt, dim=x.size)
         agent = ClientAgent(policy, Budget(budget))
         me, group, context = (
@@ -116,7 +140,7 @@ def join(
             Roster.load(roster),
             client_context(certificate),
         )
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     try:
         join_round(
@@ -141,10 +165,28 @@ def _read_spec(path: Path) -> tuple[Any, int]:
     """Return a round's spec and the length of its vectors, from a file."""
     from sparse_secagg import RoundSpec
 
-    values = json.loads(path.read_text())
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"round='{path}' is not JSON: {error}.") from None
     if not isinstance(values, dict) or type(values.get("dim")) is not int:
-        raise ValueError(f'{str(path)!r} must be a JSON object with "dim", the vectors\' length.')
+        raise ValueError(f"round='{path}' must be a JSON object with \"dim\", the vectors' length.")
     return RoundSpec.from_dict({k: v for k, v in values.items() if k != "dim"}), values["dim"]
+
+
+def _read_vector(path: Path) -> Any:
+    """Return a client's vector, from a file."""
+    import numpy as np
+
+    try:
+        x = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError):
+        x = None
+    if not isinstance(x, np.ndarray) or x.ndim != 1:
+        raise ValueError(
+            f"vector='{path}' must be a .npy file of one vector, as np.save writes it."
+        )
+    return x
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -163,8 +205,8 @@ def _sentence(values: dict[str, Any]) -> str:
 
 def budget(
     path: Annotated[Path, typer.Argument(help="The client's budget, a SQLite file.")],
-    epsilon: Annotated[float | None, typer.Option(help="Make a budget: ε of a lifetime.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Make a budget: δ of a lifetime.")] = None,
+    epsilon: Annotated[float | None, _number("Make a budget: ε of a lifetime.")] = None,
+    delta: Annotated[float | None, _number("Make a budget: δ of a lifetime.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a client has spent of its lifetime budget; with ε and δ, make a new one."""

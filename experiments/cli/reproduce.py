@@ -25,7 +25,7 @@ def reproduce(
         str, typer.Option(help="quick: minutes; full: all values and seeds.")
     ] = "quick",
     seeds: Annotated[
-        int | None, typer.Option(parser=opt.whole, metavar="N", help="Repetitions.")
+        int | None, typer.Option(parser=opt.at_least_one, metavar="N", help="Repetitions.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(parser=opt.whole, metavar="N", help="Rounds of every run.")

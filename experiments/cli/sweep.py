@@ -48,7 +48,7 @@ def sweep(
     ] = None,
     given: opt.Given,
     seeds: Annotated[
-        int | None, typer.Option(parser=opt.whole, metavar="N", help="Repetitions.")
+        int | None, typer.Option(parser=opt.at_least_one, metavar="N", help="Repetitions.")
     ] = None,
     options: Annotated[
         list[str] | None, typer.Option("--set", help="NAME=VALUE, a further field of the cells.")

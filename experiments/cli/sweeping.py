@@ -333,7 +333,7 @@ def reported(work: Callable[[Console], tuple[dict[str, Any], list[str]]], *, as_
     console = Console(stderr=as_json)
     try:
         document, failures = work(console)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, ImportError) as error:
         raise typer.BadParameter(str(error)) from error
     except StoreError as error:
         Console(stderr=True).print("[red]error:[/red]", literal(error))

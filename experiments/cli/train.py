@@ -78,12 +78,14 @@ def train(
     ] = False,
     patience: Annotated[
         int | None,
-        typer.Option(parser=opt.whole, metavar="N", help="Stop after N rounds without a new best."),
+        typer.Option(
+            parser=opt.at_least_one, metavar="N", help="Stop after N rounds without a new best."
+        ),
     ] = None,
     output: opt.Output = Path("train-output"),
     as_json: opt.AsJson = False,
     jobs: Annotated[
-        int, typer.Option(parser=opt.whole, metavar="N", help="Threads of the local training.")
+        int, typer.Option(parser=opt.jobs, metavar="N", help="Threads of the local training.")
     ] = 1,
     backend: Annotated[
         str, typer.Option(help="Local training and encoding: threading or dask.")
@@ -142,7 +144,7 @@ def train(
                 progress=progress,
                 callbacks=[] if patience is None else [EarlyStop(patience)],
             )
-    except (ValueError, ImportError, FileExistsError, ClusterError) as error:
+    except (ValueError, ImportError, ClusterError) as error:
         raise typer.BadParameter(str(error)) from error
     if names is not None and isinstance(result, HeavyHittersResult):
         result = result.named(names)

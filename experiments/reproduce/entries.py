@@ -178,5 +178,5 @@ def get_entry(name: str) -> Entry:
     if name not in ENTRIES:
         close = difflib.get_close_matches(name, ENTRIES, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"no entry {name!r}; {hint}There are: list, {', '.join(ENTRIES)}.")
+        raise ValueError(f"no entry {name!r}; {hint}there are list, {', '.join(ENTRIES)}.")
     return ENTRIES[name]

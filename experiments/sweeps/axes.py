@@ -57,7 +57,7 @@ def parse_axis(text: str) -> tuple[str, tuple[Value, ...]]:
     if name not in AXES:
         close = difflib.get_close_matches(name, AXES, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"no axis {name!r}; {hint}There are: {', '.join(AXES)}.")
+        raise ValueError(f"no axis {name!r}; {hint}there are {', '.join(AXES)}.")
     axis = AXES[name]
     if not equals:
         return name, axis.values

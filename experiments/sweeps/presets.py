@@ -94,7 +94,7 @@ def get_preset(name: str) -> Preset:
         close = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ValueError(
-            f"no preset {name!r}; {hint}There are: {', '.join(PRESETS)}. The paper's own analyses "
+            f"no preset {name!r}; {hint}there are {', '.join(PRESETS)}. The paper's own analyses "
             "are sparse-secagg reproduce NAME; 'reproduce list' names them."
         )
     return PRESETS[name]

@@ -215,7 +215,10 @@ def _cells(n: int) -> HashedItems:
 def _listed(items: Iterable[str], source: str) -> ListedItems:
     listed = tuple(items)
     if not listed or "" in listed:
-        raise ValueError("domain must name at least one item, and none may be empty.")
+        raise ValueError(
+            f"domain ({source}) names no item, or an empty one; give at least one, in a file one "
+            "per line."
+        )
     if len(set(listed)) < len(listed):
         raise ValueError("domain names an item twice; give each of them once.")
     return ListedItems(listed, source)

@@ -252,8 +252,14 @@ class Roster:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Roster:
-        """Return the roster in a file."""
-        return cls.from_json(Path(path).read_text().strip())
+        """Return the roster in a file; raise ValueError if it holds none."""
+        try:
+            return cls.from_json(Path(path).read_text().strip())
+        except ValueError as error:
+            raise ValueError(
+                f"{str(path)!r} holds no roster ({error}); make one with 'sparse-secagg identity "
+                "enrol'."
+            ) from None
 
     def __len__(self) -> int:
         return len(self.members)

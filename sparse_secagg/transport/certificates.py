@@ -99,6 +99,11 @@ def server_context(
     SSLContext
         TLS 1.3 and nothing older.
 
+    Raises
+    ------
+    ValueError
+        If the files are missing, or are no certificate and its key.
+
     See Also
     --------
     serve_round : Takes it.
@@ -117,7 +122,13 @@ def server_context(
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_cert_chain(certificate, key)
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ValueError(
+            f"certificate={str(certificate)!r} and key={str(key)!r} are no certificate and its key "
+            f"({error.strerror}); make_certificate makes both."
+        ) from None
     return context
 
 
@@ -134,6 +145,11 @@ def client_context(certificate: str | os.PathLike[str] | None = None) -> ssl.SSL
     SSLContext
         TLS 1.3 and nothing older; the server's name is checked.
 
+    Raises
+    ------
+    ValueError
+        If the file is missing or no certificate.
+
     See Also
     --------
     join_round : Takes it.
@@ -145,6 +161,14 @@ def client_context(certificate: str | os.PathLike[str] | None = None) -> ssl.SSL
     >>> client_context().check_hostname
     True
     """
-    context = ssl.create_default_context(cafile=None if certificate is None else str(certificate))
+    try:
+        context = ssl.create_default_context(
+            cafile=None if certificate is None else str(certificate)
+        )
+    except OSError as error:
+        raise ValueError(
+            f"certificate={str(certificate)!r} is no certificate ({error.strerror}); give the "
+            "file that the server's make_certificate wrote."
+        ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     return context

@@ -33,6 +33,7 @@ from sparse_secagg.transport.frames import (
     read_frame,
     write_frame,
 )
+from sparse_secagg.validation import check_positive
 
 
 def join_round(
@@ -81,6 +82,8 @@ def join_round(
 
     Raises
     ------
+    ValueError
+        If ``seconds`` is not above 0.
     RefusedRoundError
         For whatever an honest server does not send, for silence, and for a round that has gone on
         without this client.
@@ -111,7 +114,7 @@ def join_round(
     ...         print("nobody listens there, and nothing was sent")
     nobody listens there, and nothing was sent
     """
-    peer = _Peer(address, context, seconds)
+    peer = _Peer(address, context, check_positive("seconds", seconds))
     document = RoundDocument.from_json(peer.ask(DOCUMENT, b"", MAX_DOCUMENT_BYTES))
     keys: dict[str, Any] = {"identity": identity, "roster": roster, "agent": agent}
     saved = _Saved.load(state)

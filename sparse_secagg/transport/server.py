@@ -27,6 +27,7 @@ from sparse_secagg.transport.frames import (
     read_frame,
     write_frame,
 )
+from sparse_secagg.validation import check_positive
 
 #: Seconds that the server stays after the end, for clients that still ask.
 _LINGER = 1.0
@@ -70,6 +71,8 @@ def serve_round(
 
     Raises
     ------
+    ValueError
+        If ``seconds`` is not above 0.
     BelowThresholdError
         Too few clients are left. Nothing is revealed.
 
@@ -113,6 +116,7 @@ def serve_round(
     ...     all(client.result() for client in ended), len(session.survivors)
     (True, 5)
     """
+    check_positive("seconds", seconds)
     return asyncio.run(_Server(session, seconds, on_stage).run(context, host, port, on_ready))
 
 

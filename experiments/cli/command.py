@@ -1,0 +1,58 @@
+"""The class of every command: what the operating system refuses is said in the user's words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+_REMEDIES = {
+    errno.ENOENT: "there is no such file or folder; check the path",
+    errno.EEXIST: "a file of that name is there already; choose another path",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; choose another path",
+    errno.EISDIR: "this is a folder; give a file",
+    errno.EACCES: "you have no permission; choose another path, or change its permissions",
+    errno.EPERM: "you have no permission; choose another path, or change its permissions",
+    errno.EROFS: "nothing can be written there; choose another path",
+    errno.ENOSPC: "the disk is full; free some space, or choose another path",
+}
+
+
+class Command(TyperCommand):
+    """A command that blames a file which cannot be used on the option that names it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what the operating system says of one of its paths is wrong use."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno is None:  # a sentence of our own, or of a library that reads files
+                raise typer.BadParameter(str(error)) from error
+            named = _named(error, self.params, ctx.params)
+            if named is None:
+                raise
+            reason = _REMEDIES.get(error.errno, os.strerror(error.errno).lower())
+            raise typer.BadParameter(f"{named}: {reason}.") from error
+
+
+def _named(error: OSError, parameters: list[Any], values: dict[str, Any]) -> str | None:
+    """Return the option, or the argument, and the value that an error is about."""
+    if not isinstance(error.filename, str | os.PathLike):
+        return None
+    place = Path(error.filename).absolute()
+    for parameter in parameters:
+        value = values.get(parameter.name)
+        if isinstance(value, Path) and _concerns(place, value.absolute()):
+            option = parameter.param_type_name == "option"
+            return f"{max(parameter.opts, key=len) if option else parameter.name} {value}"
+    return None
+
+
+def _concerns(place: Path, path: Path) -> bool:
+    """Return whether a place is a path, a folder that it is in, or a draft of it beside it."""
+    draft = place.parent == path.parent and path.name in place.name
+    return draft or place == path or place in path.parents

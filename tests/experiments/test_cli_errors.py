@@ -1,0 +1,125 @@
+"""What a command says of options that are wrong, and how it ends when it is interrupted."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments.cli.app import app
+from sparse_secagg import Identity, Roster
+
+COUNT = "count sales.csv --user user --item item --domain list.txt"
+SERVE = "serve --round spec.json --roster roster.json"
+JOIN = (
+    "join --server 127.0.0.1:1 --identity ann.json --roster roster.json --vector x.npy "
+    "--budget ann.sqlite --max-epsilon 1"
+)
+#: A command line, and the option, the value and the remedy that its message has to name.
+WRONG = {
+    f"{COUNT} --output taken": ["--output taken", "choose another path"],
+    f"{COUNT} --output taken/sub": ["--output taken/sub", " path"],
+    f"{COUNT} --epsilon much": ["--epsilon", "much must be a number"],
+    f"{COUNT} --top 0": ["--top", "0 must be at least 1"],
+    f"{COUNT} --max-weight 3": ["--max-weight 3.0", "needs --weight"],
+    f"{COUNT} --candidates list.txt": ["candidates", "list.txt", "leave --candidates out"],
+    "count sales.csv --user user --item item --domain empty.txt": [
+        "domain",
+        "empty.txt",
+        "one per",
+    ],
+    "plan --dim 0 --clients 10": ["--dim", "0 must be at least 1"],
+    "plan --dim 10 --clients 10 --plot taken/x.png": ["--plot taken/x.png", " path"],
+    "plan --dim 10 --clients 10 --decoder lasso": ["decoder='lasso'", "needs sparsity"],
+    "plan --dim 10 --clients 10 --epsilon 1 --noise-multiplier 1": ["not both"],
+    "epsilon --clients 0": ["--clients", "0 must be at least 1"],
+    "identity new taken": ["path taken", "choose another path"],
+    "identity show nobody.json": ["path nobody.json", "check the path"],
+    "identity enrol roster.json bob xyz": ["key='xyz'", "hexadecimal"],
+    "identity enrol taken bob 00": ["taken", "holds no roster", "identity enrol"],
+    "budget taken/ann.sqlite --epsilon 8 --delta 1e-5": ["path taken/ann.sqlite", " path"],
+    f"{SERVE} --port 99999": ["--port", "99999", "from 0 to 65535"],
+    f"{SERVE} --seconds -1": ["--seconds", "-1 must be above 0"],
+    f"{SERVE} --host 192.0.2.1 --port 0": ["--host 192.0.2.1", "choose another address"],
+    f"{SERVE} --output taken/mean.npy": ["--output taken/mean.npy", " path"],
+    f"{SERVE} --certificate taken": ["certificate='taken'", "make_certificate"],
+    "serve --round taken --roster roster.json": ["round='taken'", "not JSON"],
+    "serve --round spec.json --roster nobody.json": ["--roster nobody.json", "check the path"],
+    JOIN.replace("x.npy", "taken"): ["vector='taken'", "np.save"],
+    JOIN.replace("x.npy", "matrix.npy"): ["vector='matrix.npy'", "one vector"],
+    f"{JOIN} --certificate nothing": ["certificate='nothing'", "make_certificate"],
+    "train --output taken/sub": ["--output taken/sub", " path"],
+    "train --jobs 0": ["--jobs", "0 must be at least 1"],
+    "sweep --axis sparsity=5 --seeds 0": ["--seeds", "0 must be at least 1"],
+    "demo --output taken": ["--output taken", "choose another path"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with the files that the command lines name, as the current one."""
+    monkeypatch.chdir(tmp_path)
+    identity = Identity.new()
+    identity.save(tmp_path / "ann.json")
+    roster = Roster("test").add("ann", identity.public).add("bob", Identity.new().public)
+    roster.add("cas", Identity.new().public).save(tmp_path / "roster.json")
+    np.save("x.npy", np.zeros(10))
+    np.save("matrix.npy", np.zeros((3, 4)))
+    spec = '{"dim": 10, "epsilon": 1.0, "n_bits": 24, "encoder": "identity"}'
+    for name, text in {
+        "sales.csv": "user,item\n1,tea\n2,milk\n",
+        "list.txt": "tea\nmilk\n",
+        "empty.txt": "",
+        "taken": "a file of the user's own, which stays as it is",
+        "spec.json": spec,
+    }.items():
+        (tmp_path / name).write_text(text)
+    CliRunner().invoke(app, ["budget", "ann.sqlite", "--epsilon", "8", "--delta", "1e-5"])
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_message_names_option_value_and_remedy(folder, line):
+    taken = (folder / "taken").read_text()
+    run = CliRunner(env={"COLUMNS": "400"}).invoke(app, shlex.split(line))
+    assert run.exit_code == 2, run.output
+    for part in WRONG[line]:
+        assert part in run.output
+    assert "Errno" not in run.output
+    assert (folder / "taken").read_text() == taken
+
+
+def test_a_place_that_can_be_written_is_left_as_it_was(folder):
+    run = CliRunner().invoke(app, [*shlex.split(SERVE), "--port", "0", "--seconds", "0.01"])
+    assert run.exit_code == 1
+    assert "reveals nothing" in run.output
+    assert not (folder / "mean.npy").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+@pytest.mark.parametrize(
+    ("line", "begun"),
+    [
+        (f"{SERVE} --port 0", "server.pem"),
+        ("train --task digits-small", "train-output/checkpoint.npz"),
+    ],
+)
+def test_an_interrupted_command_ends_with_130(folder, line, begun):
+    child = subprocess.Popen(
+        [sys.executable, "-m", "experiments.cli", *shlex.split(line)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        while child.poll() is None and not (folder / begun).exists():
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        output, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 130, output
+    assert b"Traceback" not in output
