@@ -1,6 +1,6 @@
 """Handwritten digits in a plain PyTorch loop: four lines make its averaging private.
 
-pip install "sparse-secagg[torch]" && python examples/pytorch_loop.py
+pip install -e ".[torch]" && python examples/pytorch_loop.py
 """
 
 import numpy as np

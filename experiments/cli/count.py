@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from sparse_secagg import PrivateCounts
 
 
+#: Characters by which spreadsheets tell a formula.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
 def _whole(text: str) -> Any:
     return Annotated[int | None, typer.Option(parser=whole, metavar="N", help=text)]
 
@@ -82,12 +86,20 @@ def _write(
     counts: PrivateCounts, summary: dict[str, Any], folder: Path, top: int, names: list[str] | None
 ) -> None:
     from experiments.private_files import write_text
+    from sparse_secagg.counting.report import shown
 
     counts.to_csv(folder / "counts.csv", top, candidates=names)
     write_text(folder / "counts.json", json.dumps(summary, indent=1))
     command = shlex.join(["sparse-secagg", *sys.argv[1:]])
     counts.report(folder / "report.html", top, candidates=names, command=command)
     typer.echo(f"written: {folder}", err=True)
+    formulas = [r.item for r in counts.top(top, candidates=names) if r.item[:1] in _FORMULAS]
+    if formulas:
+        typer.echo(
+            f"counts.csv has names such as {shown(formulas[0])!r}, which a spreadsheet takes for "
+            "formulas: import its columns as text.",
+            err=True,
+        )
 
 
 def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: bool) -> str:

@@ -86,3 +86,16 @@ def test_results_that_were_paid_for_are_shown_even_if_no_file_can_be_written(tab
     done = run(app, command(table, *options, "--max-items", "2", "--output", str(table / "out")))
     assert done.exit_code != 0
     assert "coffee" in done.output
+
+
+@pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+def test_names_that_a_spreadsheet_would_run_are_written_exactly_and_pointed_out(tmp_path):
+    rows = [f"{user},=SUM(A1)" for user in range(900)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,what", *rows]))
+    (tmp_path / "items.txt").write_text("=SUM(A1)\nmilk\n")
+    options = ["--domain", str(tmp_path / "items.txt"), "--epsilon", "6", "--simulation-seed", "1"]
+    done = run(app, command(tmp_path, *options, "--output", str(tmp_path / "out")))
+    assert done.exit_code == 0, done.output
+    assert "'=SUM(A1)', which a spreadsheet takes for" in done.stderr
+    with (tmp_path / "out" / "counts.csv").open(newline="") as file:
+        assert "=SUM(A1)" in [cell for row in csv.reader(file) for cell in row]
