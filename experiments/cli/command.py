@@ -26,17 +26,20 @@ class Command(TyperCommand):
     """A command that blames a file which cannot be used on the option that names it."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what the operating system says of one of its paths is wrong use."""
+        """Run the command; wrong use ends with 2, a disk that is full on the way with 1."""
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
         except OSError as error:
-            if error.errno is None:  # a sentence of our own, or of a library that reads files
-                raise typer.BadParameter(str(error)) from error
             named = _named(error, self.params, ctx.params)
-            if named is None:
-                raise
-            reason = _REMEDIES.get(error.errno, os.strerror(error.errno).lower())
-            raise typer.BadParameter(f"{named}: {reason}.") from error
+            if named is not None:
+                reason = _REMEDIES.get(error.errno or 0) or os.strerror(error.errno or 0)
+                raise typer.BadParameter(f"{named}: {reason}.") from error
+            if isinstance(error, FileExistsError | FileNotFoundError):  # with words of their own
+                raise typer.BadParameter(str(error)) from error
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
 
 
 def _named(error: OSError, parameters: list[Any], values: dict[str, Any]) -> str | None:

@@ -49,6 +49,10 @@ def serve(
     port: Annotated[
         int, typer.Option(parser=_port, metavar="N", help="Port to listen at; 0 takes a free one.")
     ] = 8443,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name or address that clients use, for a new certificate; else --host."),
+    ] = None,
     seconds: Seconds = 60.0,
     corrupt: Annotated[float, _number("Fraction of clients that may collude.")] = 0.05,
     dropout: Annotated[float, _number("Fraction that may drop out.")] = 0.05,
@@ -69,7 +73,7 @@ def serve(
         document = announce_round(round_spec, dim, group, corrupt=corrupt, dropout=dropout)
         check_file(output)  # a mean that cannot be kept would cost everybody a round
         if not certificate.exists():
-            make_certificate(certificate, key, host)
+            make_certificate(certificate, key, _reachable(name or host))
         context = server_context(certificate, key)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -194,6 +198,16 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit():
         raise ValueError(f"server={text!r} must be HOST:PORT, such as 127.0.0.1:8443.")
     return host, int(port)
+
+
+def _reachable(name: str) -> str:
+    """Return a name to put into a certificate, or raise if no client could connect to it."""
+    if name in ("0.0.0.0", "::", "*"):
+        raise ValueError(
+            f"--host {name} is every address of this machine; say by --name which of them, or "
+            "which name, clients use: the certificate is made for it."
+        )
+    return name
 
 
 def _sentence(values: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """What a command says of options that are wrong, and how it ends when it is interrupted."""
 
+import errno
 import shlex
 import signal
 import subprocess
@@ -45,6 +46,7 @@ WRONG = {
     f"{SERVE} --port 99999": ["--port", "99999", "from 0 to 65535"],
     f"{SERVE} --seconds -1": ["--seconds", "-1 must be above 0"],
     f"{SERVE} --host 192.0.2.1 --port 0": ["--host 192.0.2.1", "choose another address"],
+    f"{SERVE} --host 0.0.0.0": ["--host 0.0.0.0", "--name", "certificate is made for it"],
     f"{SERVE} --output taken/mean.npy": ["--output taken/mean.npy", " path"],
     f"{SERVE} --certificate taken": ["certificate='taken'", "make_certificate"],
     "serve --round taken --roster roster.json": ["round='taken'", "not JSON"],
@@ -123,3 +125,14 @@ def test_an_interrupted_command_ends_with_130(folder, line, begun):
         child.kill()
     assert child.returncode == 130, output
     assert b"Traceback" not in output
+
+
+def test_what_fails_on_the_way_is_no_mistake_of_the_command_line(folder, monkeypatch):
+    def fail(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere/else")
+
+    monkeypatch.setattr("sparse_secagg.PrivateCounts.to_csv", fail)
+    options = ["--output", "out", "--max-items", "1"]
+    run = CliRunner().invoke(app, [*shlex.split(COUNT), *options])
+    assert run.exit_code == 1
+    assert "somewhere/else" in run.output
