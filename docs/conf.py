@@ -82,6 +82,13 @@ sphinx_gallery_conf = {
 warnings.filterwarnings("ignore", message=".*simulation_seed.*")
 
 
+#: What the page of the decoders begins with.
+_DECODERS = (
+    "The solvers that ``solvers.get(name)``, ``decoder=`` and ``--decoder`` know; their parameters",
+    'follow the name, as in ``solvers.get("amp", debias=True)`` or ``amp:debias``.',
+)
+
+
 def _write_reference() -> None:
     """Write one page for each public module: its names, each with a page of its own."""
     folder = HERE / "api"
@@ -102,6 +109,13 @@ def _write_reference() -> None:
         (folder / f"{module}.rst").write_text("\n".join(page) + "\n")
         lines.append(module)
         listed.append(f"| [`{title}`]({module}.rst) | {text} |")
+    found = public_names.decoders()
+    page = ["Decoders by name", "================", "", *_DECODERS, "", ".. autosummary::"]
+    page += ["   :toctree: generated", "   :nosignatures:", ""]
+    page += [f"   {path}" for path in dict.fromkeys(found.values())]
+    (folder / "decoders.rst").write_text("\n".join(page) + "\n")
+    lines.append("decoders")
+    listed.append("| [Decoders by name](decoders.rst) | What `solvers.get(name)` makes. |")
     lines += ["```", "", "| | |", "|---|---|", *listed, ""]
     (folder / "index.md").write_text("\n".join(lines))
 

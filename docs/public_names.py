@@ -37,6 +37,13 @@ MODULES = (
 NEEDS = {"sparse_secagg.flower": "flwr", "sparse_secagg.torch": "torch"}
 
 
+def decoders() -> dict[str, str]:
+    """Return where the class of each decoder is, by the name that ``solvers.get`` knows it by."""
+    solvers = importlib.import_module("solvers")
+    kinds = {name: type(solvers.get(name)) for name in solvers.names()}
+    return {name: f"{kind.__module__}.{kind.__qualname__}" for name, kind in kinds.items()}
+
+
 def is_importable(module: str) -> bool:
     """Return whether what a module needs is installed."""
     return module not in NEEDS or importlib.util.find_spec(NEEDS[module]) is not None

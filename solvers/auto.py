@@ -136,6 +136,11 @@ class AutoDecoder(Solver):
     n_iter_ : int
         Iterations of the chosen solver.
 
+    See Also
+    --------
+    solvers.amp.AMP : Message passing by itself.
+    solvers.lasso.WorkingSet : The Lasso by itself.
+
     Examples
     --------
     >>> import numpy as np, solvers

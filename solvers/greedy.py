@@ -63,6 +63,20 @@ class OMP(_Greedy):
         Stop at this many nonzeros instead of by the noise. With neither, min(m, d) / 10.
     per_pass : int, default=1
         Columns added per pass; more is faster and less exact.
+
+    See Also
+    --------
+    IHT, CoSaMP : Choose several columns at a time, and drop some again.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> np.flatnonzero(solvers.get("omp").fit(A, y, noise_std=0.01).coef_).tolist()
+    [0, 1, 2, 3]
     """
 
     def __init__(self, n_nonzero: int | None = None, per_pass: int = 1) -> None:
@@ -180,6 +194,21 @@ class IHT(_Greedy):
         A level ends when an iteration changes x by less than tol ||x||.
     max_iter : int, default=200
         Iterations per level.
+
+    See Also
+    --------
+    CoSaMP : Refits on the entries that are kept.
+    OMP : One column at a time.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> np.flatnonzero(solvers.get("iht").fit(A, y, noise_std=0.01).coef_).tolist()
+    [0, 1, 2, 3]
     """
 
     def __init__(
@@ -266,7 +295,30 @@ class IHT(_Greedy):
 class CoSaMP(IHT):
     """Compressive sampling matching pursuit: merge 2 s new candidates, fit, keep s.
 
-    Parameters and stopping rule as in :class:`IHT`.
+    The levels of s and the stopping rule are those of :class:`IHT`.
+
+    Parameters
+    ----------
+    n_nonzero : int, optional
+        Number of nonzeros. Default: by the noise; without a noise level, min(m, d) / 10.
+    tol : float, default=1e-6
+        A level ends when an iteration changes x by less than tol ||x||.
+    max_iter : int, default=200
+        Iterations per level.
+
+    See Also
+    --------
+    IHT : A gradient step in place of the fit.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> np.flatnonzero(solvers.get("cosamp").fit(A, y, noise_std=0.01).coef_).tolist()
+    [0, 1, 2, 3]
     """
 
     def _update(

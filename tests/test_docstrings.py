@@ -26,7 +26,7 @@ NAMES = [
     for module, _, _ in public_names.MODULES
     if public_names.is_importable(module)
     for name, _ in public_names.public_names(module)
-]
+] + list(public_names.decoders().values())
 
 
 def complaints(name):

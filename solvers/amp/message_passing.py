@@ -127,13 +127,14 @@ class AMP(Solver):
         What is known about x beforehand: public scores, groups that are active together, an
         earlier estimate; see :mod:`solvers.priors`.
     tol : float, default=1e-2
+        A full step that changes x by less than this share of its error is the last.
     max_iter : int, default=100
         Products with A.
     debias : bool, default=False
         Return the pseudo-data p in place of x: unbiased over fresh draws of A and the noise,
         with standard error τ in each entry.
     seed : int, default=0
-        Of the random signs that measure A: public.
+        Public seed of the random signs that measure A.
 
     Attributes
     ----------
@@ -158,13 +159,13 @@ class AMP(Solver):
         "lasso", where A is far from a random matrix and message passing has no theory.
     n_iter_ : int
 
+    See Also
+    --------
+    solvers.auto.AutoDecoder : Chooses between this, the Lasso, ridge and the linear unsketch.
+
     Notes
     -----
     A start ``x0`` must not depend on A: an estimate from an earlier round, say.
-
-    See Also
-    --------
-    solvers.auto.AutoDecoder : chooses between this, the Lasso, ridge and the linear unsketch.
 
     Examples
     --------

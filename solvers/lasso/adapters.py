@@ -22,11 +22,38 @@ _MARGIN = 0.4
 
 
 class SklearnLasso(LassoSolver):
-    """scikit-learn's ``Lasso``: cyclic coordinate descent on a stored matrix.
+    """Cyclic coordinate descent by scikit-learn's ``Lasso``, on a stored matrix.
 
-    See :class:`~solvers.lasso.LassoSolver` for the objective, the parameters and the stopping
-    rule, which is scikit-learn's own. Operators that offer products only are first written
+    The stopping rule is scikit-learn's own. Operators that offer products only are first written
     out as an array, so this solver is for sizes that fit in memory.
+
+    Parameters
+    ----------
+    alpha : float, "noise", "cv" or "paper", default="noise"
+        Penalty, or the rule that sets it; see :class:`~solvers.lasso.LassoSolver`.
+    tol : float, default=1e-6
+        Relative tolerance of the duality gap.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate; ``dual_gap_`` is still the Lasso's.
+    max_iter : int, default=1000
+        Iterations of that solver at most.
+
+    See Also
+    --------
+    solvers.lasso.WorkingSet : Ours, of the same objective.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> solver = solvers.get("sklearn_lasso").fit(A, y, noise_std=0.01)
+    >>> solver.coef_.argmax() in range(4)
+    True
     """
 
     def _minimize(
@@ -68,7 +95,37 @@ class SklearnLasso(LassoSolver):
 
 
 class CelerLasso(SklearnLasso):
-    """``celer.Lasso``, where that package is installed; parameters as in the Lasso family."""
+    """``celer.Lasso``, where that package is installed.
+
+    Operators that offer products only are first written out as an array.
+
+    Parameters
+    ----------
+    alpha : float, "noise", "cv" or "paper", default="noise"
+        Penalty, or the rule that sets it; see :class:`~solvers.lasso.LassoSolver`.
+    tol : float, default=1e-6
+        Relative tolerance of the duality gap.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate; ``dual_gap_`` is still the Lasso's.
+    max_iter : int, default=1000
+        Iterations of that solver at most.
+
+    See Also
+    --------
+    solvers.lasso.WorkingSet : Ours, of the same objective.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> if "celer" in solvers.names():
+    ...     assert solvers.get("celer").fit(A, y, noise_std=0.01).coef_.argmax() in range(4)
+    """
 
     def _run(
         self, A: Any, y: NDArray[np.floating], alpha: float, x0: NDArray[np.floating] | None
@@ -81,10 +138,37 @@ class CelerLasso(SklearnLasso):
 
 
 class SkglmLasso(SklearnLasso):
-    """``skglm.Lasso``, where that package is installed; parameters as in the Lasso family.
+    """``skglm.Lasso``, where that package is installed.
 
     It stops on the absolute violation of the optimality condition, tol * alpha here: its gap
     is then about tol relative to alpha ||x||_1, and the certificate says what it really is.
+
+    Parameters
+    ----------
+    alpha : float, "noise", "cv" or "paper", default="noise"
+        Penalty, or the rule that sets it; see :class:`~solvers.lasso.LassoSolver`.
+    tol : float, default=1e-6
+        Relative tolerance of the duality gap.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate; ``dual_gap_`` is still the Lasso's.
+    max_iter : int, default=1000
+        Iterations of that solver at most.
+
+    See Also
+    --------
+    solvers.lasso.WorkingSet : Ours, of the same objective.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> if "skglm" in solvers.names():
+    ...     assert solvers.get("skglm").fit(A, y, noise_std=0.01).coef_.argmax() in range(4)
     """
 
     def _run(

@@ -48,14 +48,31 @@ class FISTA(LassoSolver):
 
     Parameters
     ----------
-    alpha, tol, positive, debias
-        See :class:`~solvers.lasso.LassoSolver`.
+    alpha : float, "noise", "cv" or "paper", default="noise"
+        Penalty, or the rule that sets it; see :class:`~solvers.lasso.LassoSolver`.
+    tol : float, default=1e-6
+        Relative tolerance of the duality gap.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate; ``dual_gap_`` is still the Lasso's.
     max_iter : int, default=10000
         Proximal gradient steps, over all stages.
 
     See Also
     --------
-    solvers.lasso.WorkingSet : faster where columns are at hand.
+    solvers.lasso.WorkingSet : Faster where columns are at hand.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> solver = solvers.get("fista", tol=1e-8).fit(A, y, noise_std=0.01)
+    >>> bool(solver.dual_gap_ <= 1e-8 * np.sum(y**2) / 200)
+    True
     """
 
     _accelerated = True
@@ -109,8 +126,36 @@ class FISTA(LassoSolver):
 class ISTA(FISTA):
     """Proximal gradient x+ = S(x + A^T (y - A x) / L, m alpha / L), monotone and slow.
 
-    Objective, parameters, certified step, continuation, screening and stopping rule are
-    those of :class:`FISTA`; only the momentum is missing.
+    Objective, certified step, continuation, screening and stopping rule are those of
+    :class:`FISTA`; only the momentum is missing.
+
+    Parameters
+    ----------
+    alpha : float, "noise", "cv" or "paper", default="noise"
+        Penalty, or the rule that sets it; see :class:`~solvers.lasso.LassoSolver`.
+    tol : float, default=1e-6
+        Relative tolerance of the duality gap.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate; ``dual_gap_`` is still the Lasso's.
+    max_iter : int, default=10000
+        Proximal gradient steps, over all stages.
+
+    See Also
+    --------
+    FISTA : The same with momentum.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> solver = solvers.get("ista").fit(A, y, noise_std=0.01)
+    >>> solver.coef_.argmax() in range(4)
+    True
     """
 
     _accelerated = False

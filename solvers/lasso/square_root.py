@@ -51,6 +51,21 @@ class SqrtLasso(Solver):
         ||y - A x|| / sqrt(m), the noise level that the solution implies.
     n_iter_ : int
         Lasso problems solved.
+
+    See Also
+    --------
+    solvers.lasso.WorkingSet : The Lasso, whose penalty follows the noise level.
+
+    Examples
+    --------
+    >>> import numpy as np, solvers
+    >>> rng = np.random.default_rng(0)
+    >>> A, x = rng.standard_normal((100, 400)) / 10, np.zeros(400)
+    >>> x[:4] = 1.0
+    >>> y = A @ x + 0.01 * rng.standard_normal(100)
+    >>> solver = solvers.get("sqrt_lasso").fit(A, y)  # no noise level is needed
+    >>> solver.coef_.argmax() in range(4)
+    True
     """
 
     _checks_finite = False

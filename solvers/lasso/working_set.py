@@ -49,8 +49,14 @@ class WorkingSet(LassoSolver):
 
     Parameters
     ----------
-    alpha, tol, positive, debias
-        See :class:`~solvers.lasso.LassoSolver`.
+    alpha : float, "noise", "cv" or "paper", default="noise"
+        Penalty, or the rule that sets it; see :class:`~solvers.lasso.LassoSolver`.
+    tol : float, default=1e-6
+        Relative tolerance of the duality gap.
+    positive : bool, default=False
+        Constrain x >= 0.
+    debias : bool, default=False
+        Return the debiased estimate; ``dual_gap_`` is still the Lasso's.
     max_iter : int, default=100
         Passes A^T r at most, but always one for the certificate.
 
@@ -61,7 +67,7 @@ class WorkingSet(LassoSolver):
 
     See Also
     --------
-    solvers.lasso.FISTA : for operators whose columns are expensive.
+    solvers.lasso.FISTA : For operators whose columns are expensive.
 
     Examples
     --------
