@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -119,14 +121,12 @@ def _stored(peer: NumpyCountSketch) -> sp.csr_array:
     return sp.vstack(blocks, format="csr")
 
 
-#: FFHT (C, AVX) on one thread of another machine, in microseconds.
-FFHT = {14: 10, 20: 700, 22: 3900}
-
-
 def walsh_hadamard(log2_lengths: list[int], dtype: type = np.float64) -> Report:
+    ffht = _ffht()
+    peers = ["before", "rfft", *ffht]
     report = Report(
         f"Walsh–Hadamard transform, {dtype.__name__}, µs",
-        ["length", "ours", "1 thread", "before", "rfft", "copy", "×before", "×rfft"],
+        ["length", "ours", "1 thread", *peers, "copy", *(f"×{peer}" for peer in peers)],
     )
     for log2_length in log2_lengths:
         x = np.random.default_rng(0).standard_normal(2**log2_length).astype(dtype)
@@ -137,27 +137,34 @@ def walsh_hadamard(log2_lengths: list[int], dtype: type = np.float64) -> Report:
                 "1 thread": partial(_on_one_thread, fwht, work),
                 "before": partial(_former_fwht, work),
                 "rfft": partial(scipy.fft.rfft, x, workers=2),
+                **{name: partial(transform, work) for name, transform in ffht.items()},
                 "copy": partial(np.copyto, work, x),
             },
-            repeats=max(15, 2**22 // len(x)),
+            repeats=max(40, 2**22 // len(x)),
         )
-        ours = times["ours"]
         report.add(
             f"2^{log2_length}",
             *[1e6 * seconds for seconds in times.values()],
-            times["before"] / ours,
-            times["rfft"] / ours,
+            *[times[peer] / times["ours"] for peer in peers],
         )
     error = np.abs(fwht(fwht(x.copy())) - x).max()
     extra = peak_bytes(lambda: fwht(work)) / work.nbytes
     report.notes = [
         f"ours and before (two stages at a time): {n_threads()} threads; rfft: SciPy, two workers",
-        "FFHT (C, AVX, float64), one thread of another machine: "
-        + ", ".join(f"2^{n} {time}" for n, time in FFHT.items()),
+        "FFHT (C, AVX), where it is installed: one thread, its product left unscaled",
         f"2^{log2_lengths[-1]}: largest error of H(Hx) − x {error:.0e}, "
         f"extra memory {extra:.0e} of the array",
     ]
     return report
+
+
+def _ffht() -> dict[str, Callable[[np.ndarray], Any]]:
+    """Return FFHT, which ``pip install pybind11 && pip install FFHT-unofficial`` compiles."""
+    if not importlib.util.find_spec("ffht"):
+        return {}
+    import ffht
+
+    return {"FFHT": ffht.fht_}
 
 
 def _on_one_thread(function: Callable, x: np.ndarray) -> None:

@@ -127,7 +127,7 @@ def machine() -> dict[str, Any]:
     """Return what the numbers depend on: processor, cores, versions, revision."""
     packages = (
         "numpy", "scipy", "scikit-learn", "numba", "cryptography",
-        "opendp", "celer", "skglm", "pylops", "adelie", "glmnetpp",
+        "opendp", "celer", "skglm", "pylops", "adelie", "glmnetpp", "FFHT-unofficial",
     )  # fmt: skip
     return {
         "processor": _processor(),

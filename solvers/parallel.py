@@ -54,20 +54,35 @@ def n_threads() -> int:
     return os.cpu_count() or 1
 
 
-def for_each(task: Callable[[int], object], n_tasks: int, *, threaded: bool = True) -> None:
+def for_each(
+    task: Callable[[int], object], n_tasks: int, *, first: int = 0, threaded: bool = True
+) -> None:
     """Call ``task(0) … task(n_tasks - 1)``, in threads where there are several and it pays.
 
-    The tasks must write to disjoint places, so that the result does not depend on their order. A
-    task that calls ``for_each`` runs its own tasks itself: waiting for helpers that wait in turn
+    The tasks must write to disjoint places, so that the result does not depend on their order.
+    Those from ``first`` on begin when all before have ended, without waking threads anew. A task
+    that calls ``for_each`` runs its own tasks itself: waiting for helpers that wait in turn
     could block for ever.
     """
     queue = iter(range(n_tasks))
+    ended: list[int] = []
+    go_on = threading.Event()
 
     def work() -> None:
         _inside.tasks = True
         try:
             for i in queue:
+                if i >= first > len(ended):
+                    go_on.wait()
+                    if len(ended) < first:
+                        return  # some task failed
                 task(i)
+                ended.append(i)
+                if len(ended) == first:
+                    go_on.set()
+        except BaseException:
+            go_on.set()
+            raise
         finally:
             _inside.tasks = False
 

@@ -8,21 +8,34 @@ are finished depth first: eight blocks of a size that a cache holds are combined
 it, whatever the sizes of the caches.
 
 Loops over sixteen places of one array are not vectorised by the compiler, which cannot know that
-they do not overlap; hence vector instructions through LLVM. They are LLVM's own, of 32 bytes, and
-become whatever the machine has.
+they do not overlap; hence vector instructions through LLVM. They are LLVM's own, of 64 bytes where
+the machine has sixteen registers of that size to spare and of 32 elsewhere, and become whatever the
+machine has.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
+from llvmlite import binding, ir
+from numba.core import config, types
 from numba.extending import intrinsic
 
 from solvers.compiling_kernels import numba
 
-_VECTOR_BYTES = 32
+
+def _vector_bytes() -> int:
+    """Return the size of a vector register; kernels on disk belong to one kind of processor."""
+    features = config.CPU_FEATURES  # type: ignore[attr-defined]  # what the user says it has
+    if features is None:
+        features = binding.get_host_cpu_features().flatten()
+    return 64 if "+avx512f" in features.split(",") else 32
+
+
+_VECTOR_BYTES = _vector_bytes()
+#: What NumPy aligns large arrays to.
+_PIECE_BYTES = 16
+_PIECES = _VECTOR_BYTES // _PIECE_BYTES
 #: log₂ of the registers that the first pass combines.
 _FIRST_STAGES = 4
 
@@ -153,31 +166,38 @@ def columns(a, start, stop, h, n_stages, scale):
 
 
 @numba.njit(cache=True, nogil=True)
-def half_vector(a, start, h, n_stages, scale):
-    """Run the same stages on half a vector of columns."""
+def pieces(a, start, stop, h, n_stages, scale):
+    """Run the same stages on columns that are no whole vectors, 16 bytes at a time."""
+    lanes = _PIECE_BYTES // a.itemsize
     if n_stages == 1:
-        butterflies(a, start, h, 1, 2, scale)
+        for j in range(start, stop, lanes):
+            butterflies(a, j, h, 1, _PIECES, scale)
     elif n_stages == 2:
-        butterflies(a, start, h, 2, 2, scale)
+        for j in range(start, stop, lanes):
+            butterflies(a, j, h, 2, _PIECES, scale)
     elif n_stages == 3:
-        butterflies(a, start, h, 3, 2, scale)
+        for j in range(start, stop, lanes):
+            butterflies(a, j, h, 3, _PIECES, scale)
     else:
-        butterflies(a, start, h, 4, 2, scale)
+        for j in range(start, stop, lanes):
+            butterflies(a, j, h, 4, _PIECES, scale)
 
 
 @numba.njit(cache=True, nogil=True)
 def combine(a, start, stop, h, n_stages, scale):
     """Run ``n_stages`` stages from stride h on, on columns start … stop-1.
 
-    NumPy aligns large arrays to 16 bytes. Where vectors would straddle cache lines, half a vector
-    at both ends lets all others lie inside.
+    NumPy aligns large arrays to 16 bytes. Where vectors would straddle cache lines, pieces of one
+    at both ends let all others lie inside.
     """
-    margin = 0
-    if a.ctypes.data % _VECTOR_BYTES == _VECTOR_BYTES // 2:
-        margin = _VECTOR_BYTES // 2 // a.itemsize
-        half_vector(a, start, h, n_stages, scale)
-        half_vector(a, stop - margin, h, n_stages, scale)
-    columns(a, start + margin, stop - margin, h, n_stages, scale)
+    offset = a.ctypes.data % _VECTOR_BYTES
+    if offset == 0 or offset % _PIECE_BYTES != 0:
+        columns(a, start, stop, h, n_stages, scale)
+        return
+    first, last = start + (_VECTOR_BYTES - offset) // a.itemsize, stop - offset // a.itemsize
+    pieces(a, start, first, h, n_stages, scale)
+    columns(a, first, last, h, n_stages, scale)
+    pieces(a, last, stop, h, n_stages, scale)
 
 
 @numba.njit(cache=True, nogil=True)

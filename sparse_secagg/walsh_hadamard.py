@@ -6,14 +6,17 @@ that parts of a long vector are finished while they are in cache. The array is i
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
+
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.parallel import for_each, n_threads
 
 _DTYPES = (np.dtype(np.float64), np.dtype(np.float32))
-#: Fewer elements than this are transformed by one thread: two would wait longer than they work.
-_THREADED_FROM = 2**18
+#: Fewer bytes than this are transformed by one thread: two would wait longer than they work.
+_THREADED_FROM = 2**23
 #: The last pass over a long vector combines this many blocks.
 _BLOCKS = 8
 
@@ -46,14 +49,13 @@ def fwht(x: NDArray[np.floating]) -> NDArray[np.floating]:
         )
     if not x.flags.writeable:
         raise ValueError("x is read-only and would be overwritten; pass x.copy().")
-    from sparse_secagg._walsh_hadamard_kernels import transform_rows
-
+    transform_rows = _kernels().transform_rows
     vectors = x.reshape(-1, D)
     scale = x.dtype.type(D**-0.5)
-    threads = n_threads() if x.size >= _THREADED_FROM else 1
+    threads = n_threads() if x.nbytes >= _THREADED_FROM else 1
     if threads == 1:
         transform_rows(vectors, scale)
-    elif len(vectors) >= threads or D < _THREADED_FROM:
+    elif len(vectors) >= threads or D * x.itemsize < _THREADED_FROM:
         chunks = np.array_split(vectors, threads)
         for_each(lambda i: transform_rows(chunks[i], scale), threads)
     else:
@@ -62,14 +64,25 @@ def fwht(x: NDArray[np.floating]) -> NDArray[np.floating]:
     return x
 
 
+@cache
+def _kernels() -> ModuleType:
+    """Return the kernels, which only who transforms has to load."""
+    from sparse_secagg import _walsh_hadamard_kernels
+
+    return _walsh_hadamard_kernels
+
+
 def _transform_long(vector: NDArray[np.floating], scale: np.floating, threads: int) -> None:
     """Transform one vector by several threads: blocks, then columns of the last pass."""
-    from sparse_secagg._walsh_hadamard_kernels import combine, transform_block
-
+    kernels = _kernels()
     n = len(vector) // _BLOCKS
-    for_each(lambda i: transform_block(vector, i * n, n), _BLOCKS)
-    step = -(-n // threads // 64) * 64
-    starts = range(0, n, step)
-    for_each(
-        lambda i: combine(vector, starts[i], min(starts[i] + step, n), n, 3, scale), len(starts)
-    )
+    step = n // (2 * threads) // 64 * 64 or n
+
+    def task(i: int) -> None:
+        if i < _BLOCKS:
+            kernels.transform_block(vector, i * n, n)
+            return
+        start = (i - _BLOCKS) * step
+        kernels.combine(vector, start, min(start + step, n), n, 3, scale)
+
+    for_each(task, _BLOCKS - (-n // step), first=_BLOCKS)

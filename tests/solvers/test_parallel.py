@@ -1,4 +1,5 @@
 import os
+import time
 
 import numpy as np
 import pytest
@@ -39,6 +40,38 @@ def test_an_error_in_any_task_reaches_the_caller(bad):
 
     with pytest.raises(KeyError, match="boom"):
         for_each(task, 6)
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "4"])
+def test_later_tasks_begin_when_all_first_ones_have_ended(threads, monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", threads)
+    for _ in range(20):
+        ended = []
+
+        def task(i, ended=ended):
+            if i >= 6:
+                assert sum(k < 6 for k in ended) == 6
+            time.sleep(0.001 * (i == 3))
+            ended.append(i)
+
+        for_each(task, 9, first=6)
+        assert sorted(ended) == list(range(9))
+
+
+def test_an_error_in_a_first_task_ends_those_that_wait_for_it(monkeypatch):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    later = []
+
+    def task(i):
+        if i == 0:
+            time.sleep(0.05)  # the other thread waits meanwhile
+            raise KeyError("boom")
+        if i >= 2:
+            later.append(i)
+
+    with pytest.raises(KeyError, match="boom"):
+        for_each(task, 8, first=2)
+    assert later == []
 
 
 def test_nested_calls_from_many_threads_do_not_block(monkeypatch):

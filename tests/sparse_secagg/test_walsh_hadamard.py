@@ -82,7 +82,7 @@ def test_integers_transform_without_rounding(log2_D, dtype):
 
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
 def test_result_does_not_depend_on_the_number_of_threads(threads, monkeypatch):
-    for shape in [(7, 2**15), (3, 2**18), (1, 2**19)]:
+    for shape in [(7, 2**18), (3, 2**19), (1, 2**20)]:
         X = np.random.default_rng(0).standard_normal(shape)
         monkeypatch.setenv("NUMBA_NUM_THREADS", "3")
         expected = fwht(X.copy())
