@@ -1,11 +1,5 @@
-"""Where :class:`~experiments.recordings.recording.Recording` was; the import stays valid."""
+"""Recordings by the short import path: ``from experiments.recording import Recording``."""
 
-from experiments.recordings.recording import (
-    Metadata,
-    Recording,
-    RecordingError,
-    RoundEntry,
-    RoundWriter,
-)
+from experiments.recordings.recording import Recording, RecordingError
 
-__all__ = ["Metadata", "Recording", "RecordingError", "RoundEntry", "RoundWriter"]
+__all__ = ["Recording", "RecordingError"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,6 @@ from experiments.cli.plan import plan
 from experiments.cli.reproduce import reproduce
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
-from experiments.cli.warmup import warmup
 
 app = typer.Typer(
     help="Private mean estimation from short integer sketches.",
@@ -52,6 +52,15 @@ def main(
 def _examples(*lines: str) -> str:
     """Return the end of a help text: one command to a line."""
     return "\n\n".join(["Examples:", *(f"sparse-secagg {line}" for line in lines)])
+
+
+def warmup() -> None:
+    """Compile the numerical kernels, so that no first round waits for them."""
+    from sparse_secagg.warmup import warm_up
+
+    start = time.perf_counter()
+    compiling = warm_up()
+    typer.echo(f"compiled in {compiling:.1f} s of {time.perf_counter() - start:.1f} s")
 
 
 _START, _ROUNDS, _STUDY = "Start here", "Between real parties", "Experiments"

@@ -134,15 +134,17 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
 
 
 def _candidates(path: Path, domain: str | None) -> list[str]:
-    from experiments.datasets import read_items
-    from sparse_secagg.counting.domains import HashedItems, make_domain
+    from sparse_secagg.counting.domains import HashedItems, ListedItems, make_domain
 
     if not isinstance(make_domain(domain), HashedItems):
         raise ValueError(
             f"candidates={str(path)!r} name the cells of a hash, and items of a list have their "
             "names; leave --candidates out."
         )
-    return list(read_items(path))
+    listed = make_domain(str(path))
+    if not isinstance(listed, ListedItems):
+        raise ValueError(f"candidates={str(path)!r} must be a file of items, one per line.")
+    return list(listed.items)
 
 
 def _prior(prior: str, domain: str | None) -> Any:

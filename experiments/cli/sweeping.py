@@ -81,7 +81,7 @@ class SweepRequest:
         given = [name for name in ("mean", "recording", "task") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"--{given[0]} and --{given[1]} exclude each other; give one.")
-        if self.task is not None and not tasks.get(self.task).trains:
+        if self.task == tasks.HEAVY_HITTERS:
             return "hitters"
         return given[0] if given else "mean"
 

@@ -49,14 +49,6 @@ from experiments.cli import options as opt
     server_rate=Annotated[float | None, typer.Option(help="Server's learning rate.")],
     momentum=Annotated[float | None, typer.Option(help="Server's momentum.")],
     data=opt.Data,
-    domain=Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|N",
-            help="heavy-hitters: a public list of items, one a line, or a number of hash cells "
-            "such as 2**20. [default: the public list of the data, else 2**17]",
-        ),
-    ],
 )
 def train(
     given: opt.Given,
@@ -64,7 +56,7 @@ def train(
         str,
         typer.Option(
             help="digits, digits-small, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, "
-            "emnist-cnn, emnist-dense, site, next-word, next-word-paper or heavy-hitters."
+            "emnist-cnn, emnist-dense, site, next-word or next-word-paper."
         ),
     ] = "digits",
     private_noise: Annotated[
@@ -97,22 +89,15 @@ def train(
             parser=opt.whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
         ),
     ] = 0,
-    candidates: Annotated[
-        Path | None,
-        typer.Option(help="heavy-hitters: a public list that names hash cells; costs no privacy."),
-    ] = None,
 ) -> None:
     """Train a model by federated averaging through the private pipeline."""
-    from experiments.datasets import read_items
     from experiments.decoders import with_prior
     from experiments.report import training_report
     from experiments.report.console import bar
     from experiments.report.terminal import literal
     from experiments.sweeps.workers import check_backend
-    from experiments.training import tasks
     from experiments.training.callbacks import EarlyStop
     from experiments.training.config import TrainingConfig
-    from experiments.training.heavy_hitters import HeavyHittersResult
     from experiments.training.loop import run_training
     from experiments.training.records import RoundRecord
     from sparse_secagg.exceptions import ClusterError
@@ -121,12 +106,11 @@ def train(
     try:
         check_backend(backend, scheduler, ("threading", "dask"))
         if "prior" in given:
-            usual = tasks.get(task).settings.decoder
-            given["decoder"] = with_prior([given.get("decoder", usual)], given.pop("prior"))[0]
+            decoder = given.get("decoder", "linear")
+            given["decoder"] = with_prior([decoder], given.pop("prior"))[0]
         if "clip_norm" in given:
             given["clip_norm"] = opt.number_or_word(given["clip_norm"])
         config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
-        names = None if candidates is None else read_items(candidates)
         with bar(console) as bars:
             line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
 
@@ -146,8 +130,6 @@ def train(
             )
     except (ValueError, ImportError, ClusterError) as error:
         raise typer.BadParameter(str(error)) from error
-    if names is not None and isinstance(result, HeavyHittersResult):
-        result = result.named(names)
     files = training_report.write(result, output, shlex.join(["sparse-secagg", *sys.argv[1:]]))
     if as_json:
         typer.echo(json.dumps(training_report.as_document(result), indent=2))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,89 +29,58 @@ _NPY_HEADERS = {
 
 def npz_names(path: Path) -> list[str]:
     """Return the names of the arrays in an ``.npz`` file."""
-    with _open_zip(path) as archive:
-        return [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+    except Exception as error:  # zipfile fails on damage in as many ways as there are
+        raise DataError(f"{path} is not a readable .npz file ({error}); get it again.") from error
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the named arrays of an ``.npz`` file: numbers, booleans or fixed-width strings."""
-    with _open_zip(path) as archive:
-        present = archive.namelist()
-        absent = [name for name in names if f"{name}.npy" not in present]
-        if absent:
-            raise DataError(
-                f"{path} lacks the array{'s' * (len(absent) > 1)} {', '.join(absent)}; it holds "
-                f"{', '.join(present) or 'nothing'}. Save it as "
-                f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
-            )
-        try:
-            return [_read_member(archive, f"{name}.npy", path) for name in names]
-        except DataError:
-            raise
-        except Exception as error:  # zipfile fails on damage in as many ways as there are
-            raise DataError(f"{path} cannot be read ({error}); get it again.") from error
-
-
-def check_npz(path: Path) -> None:
-    """Raise DataError if an array declares more than its file can hold; no array is read."""
-    with _open_zip(path) as archive:
-        for name in archive.namelist():
-            if name.endswith(".npy"):
-                with _member(archive, name, path) as (stream, available):
-                    _npy_header(stream, f"{name} in {path}", available)
-
-
-def _open_zip(path: Path) -> zipfile.ZipFile:
+    present = npz_names(path)
+    absent = [name for name in names if name not in present]
+    if absent:
+        raise DataError(
+            f"{path} lacks the array{'s' * (len(absent) > 1)} {', '.join(absent)}; it holds "
+            f"{', '.join(present) or 'nothing'}. Save it as "
+            f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
+        )
     try:
-        return zipfile.ZipFile(path)
+        with zipfile.ZipFile(path) as archive:
+            return [_read_member(archive, f"{name}.npy", path) for name in names]
+    except DataError:
+        raise
     except Exception as error:
-        raise DataError(f"{path} is not a readable .npz file ({error}); get it again.") from error
+        raise DataError(f"{path} cannot be read ({error}); get it again.") from error
 
 
 def _read_member(archive: zipfile.ZipFile, name: str, path: Path) -> NDArray[Any]:
-    with _member(archive, name, path) as (stream, available):
-        return _read_npy(stream, f"{name} in {path}", available)
-
-
-@contextmanager
-def _member(archive: zipfile.ZipFile, name: str, path: Path) -> Iterator[tuple[IO[bytes], int]]:
-    """Open an array of an archive; with it, how many bytes it can hold at most."""
     member = archive.getinfo(name)
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DataError(f"{path} is compressed as NumPy does not; save it with numpy.savez.")
-    # The archive's own word for the compressed size counts no further than the file is long.
-    stored = min(member.compress_size, stored_bytes(path))
+    # the archive's own word for the compressed size counts no further than the file is long
+    allowed = allowed_expansion(min(member.compress_size, stored_bytes(path)))
+    source = f"{name} in {path}"
     with archive.open(member) as stream:
-        yield stream, min(member.file_size, allowed_expansion(stored))
+        try:
+            version = np.lib.format.read_magic(stream)
+            shape, by_column, dtype = _NPY_HEADERS[version](stream)
+        except Exception as error:  # damaged headers fail in many ways, TokenError among them
+            raise DataError(f"{source} is not a NumPy array; save it with numpy.savez.") from error
+        if dtype.kind not in "biufUS" or dtype.itemsize == 0:
+            raise DataError(
+                f"{source} has dtype {dtype}, which is refused (objects can run code); save "
+                "numbers, booleans or fixed-width strings."
+            )
+        flat = _read(stream, dtype, shape, source, min(member.file_size, allowed))
+    return flat.reshape(shape, order="F" if by_column else "C")
 
 
-def _read_npy(stream: IO[bytes], source: str, available: int) -> NDArray[Any]:
-    dtype, shape, order = _npy_header(stream, source, available)
-    return _read_array(stream, dtype, shape, order, source, available)
-
-
-def _npy_header(
-    stream: IO[bytes], source: str, available: int
-) -> tuple[np.dtype[Any], tuple[int, ...], str]:
-    """Return dtype, shape and order, once there can be as much data as they declare."""
-    try:
-        version = np.lib.format.read_magic(stream)
-        shape, fortran_order, dtype = _NPY_HEADERS[version](stream)
-    except Exception as error:  # on damaged headers NumPy fails in many ways, TokenError among them
-        raise DataError(f"{source} is not a NumPy array; save it with numpy.savez.") from error
-    if dtype.kind not in "biufUS" or dtype.itemsize == 0:
-        raise DataError(
-            f"{source} has dtype {dtype}, which is refused (objects can run code); save numbers, "
-            "booleans or fixed-width strings."
-        )
-    _declared_bytes(dtype, shape, source, available)
-    return dtype, shape, "F" if fortran_order else "C"
-
-
-def _declared_bytes(
-    dtype: np.dtype[Any], shape: tuple[int, ...], source: str, available: int
-) -> int:
-    """Return the size of an array; raise DataError if so many bytes cannot be there."""
+def _read(
+    stream: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], source: str, available: int
+) -> NDArray[Any]:
+    """Return the entries of an array, once there can be as many bytes as its shape declares."""
     if any(not 0 <= size < 1 << 48 for size in shape) or len(shape) > 32:
         raise DataError(f"{source} declares the shape {shape}, which no data can have.")
     n_bytes = math.prod(shape) * dtype.itemsize
@@ -121,26 +89,12 @@ def _declared_bytes(
             f"{source} declares the shape {shape} of {dtype}, {n_bytes} bytes, but at most "
             f"{available} are there to read; the file is damaged or not what it says."
         )
-    return n_bytes
-
-
-def _read_array(
-    stream: IO[bytes],
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    order: Any,
-    source: str,
-    available: int,
-) -> NDArray[Any]:
-    n_bytes = _declared_bytes(dtype, shape, source, available)
-    if n_bytes == 0:
-        return np.zeros(shape, dtype)
     content = read_at_most(stream, n_bytes)
     if len(content) != n_bytes:
         raise DataError(
             f"{source} ends after {len(content)} of {n_bytes} bytes of data; get it again."
         )
-    return np.frombuffer(content, dtype=dtype).reshape(shape, order=order)
+    return np.frombuffer(content, dtype=dtype)
 
 
 def read_idx(path: Path) -> NDArray[Any]:
@@ -156,12 +110,11 @@ def read_idx(path: Path) -> NDArray[Any]:
         if len(sizes) < 4 * start[3]:
             raise DataError(f"{path} ends within its header; get it again.")
         shape = struct.unpack(f">{start[3]}I", sizes)
-        header = 4 + len(sizes)
         available = allowed_expansion(stored_bytes(path))
         if path.suffix != ".gz":
-            available = min(available, path.stat().st_size - header)
+            available = min(available, path.stat().st_size - 4 - len(sizes))
         dtype = np.dtype(_IDX_TYPES[start[2]])
-        array = _read_array(stream, dtype, shape, "C", str(path), available)
+        array = _read(stream, dtype, shape, str(path), available).reshape(shape)
         if stream.read(1):
             raise DataError(
                 f"{path} goes on after the {array.nbytes} bytes that its header declares; it is "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -118,7 +118,7 @@ class ClientTexts:
     """
 
     clients: Mapping[str, list[str]]
-    held_out: Mapping[str, list[str]]
+    held_out: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 class LazyClients(Mapping[str, Value]):

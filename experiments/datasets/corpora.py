@@ -35,34 +35,23 @@ def stack_exchange(data: str | os.PathLike[str] | None = None) -> ClientTexts:
         raise DataError(f"{path} is not a list of posts; each is an object with site, user, text.")
     clients: dict[str, list[str]] = {}
     for k, entry in enumerate(entries):
-        site, user, text = (
-            (entry.get("site"), entry.get("user"), entry.get("text"))
-            if isinstance(entry, dict)
-            else (None, None, None)
-        )
+        fields = entry if isinstance(entry, dict) else {}
+        site, user, text = (fields.get(name) for name in ("site", "user", "text"))
         # bool is an int, and no author
         known = isinstance(user, int | str) and not isinstance(user, bool)
         if not (isinstance(site, str) and known and isinstance(text, str)):
             raise DataError(f"{path}: entry {k} lacks a site, a user or a text.")
         clients.setdefault(f"{site}/{user}", []).append(text)
-    return ClientTexts(dict(sorted(clients.items())), {})
+    return ClientTexts(dict(sorted(clients.items())))
 
 
-def text_folder(path: str | os.PathLike[str], pattern: str = "*.txt") -> ClientTexts:
-    """Return text files grouped by client: each subfolder is a client, and each file beside them.
-
-    Parameters
-    ----------
-    path : path
-        The folder.
-    pattern : str
-        Which files count.
-    """
+def text_folder(path: str | os.PathLike[str]) -> ClientTexts:
+    """Return the ``.txt`` files of a folder: each subfolder is a client, and each file beside."""
     root = Path(path)
     if not root.is_dir():
         raise DataError(f"{root} is not a folder of text files.")
     clients: dict[str, list[str]] = {}
-    for file in sorted(root.rglob(pattern)):
+    for file in sorted(root.rglob("*.txt")):
         if not file.is_file():
             continue
         if not file.resolve().is_relative_to(root.resolve()):
@@ -72,9 +61,9 @@ def text_folder(path: str | os.PathLike[str], pattern: str = "*.txt") -> ClientT
         clients.setdefault(client, []).append(read_text(file))
     if not clients:
         raise DataError(
-            f"{root} has no files {pattern}; put one file, or one subfolder of files, a client."
+            f"{root} has no files *.txt; put one file, or one subfolder of files, a client."
         )
-    return ClientTexts(clients, {})
+    return ClientTexts(clients)
 
 
 def python_docstrings(max_files: int | None = None) -> ClientTexts:
@@ -93,4 +82,4 @@ def python_docstrings(max_files: int | None = None) -> ClientTexts:
         found = _DOCSTRING.findall(path.read_text(encoding="utf-8", errors="replace"))
         if found:
             clients[path.relative_to(root).as_posix()] = found
-    return ClientTexts(clients, {})
+    return ClientTexts(clients)

@@ -75,12 +75,8 @@ def _from_qmnist(folder: Path) -> ClientData:
     (x, labels), (x_test, test_labels) = (
         _idx_pair(folder, *_qmnist(part), "QMNIST") for part in ("train", "test")
     )
-    clients = split_by_client(x, _digits(labels), labels[:, _QMNIST_WRITER])
-    return ClientData(clients, (x_test[:_MNIST_TEST], _digits(test_labels)[:_MNIST_TEST]))
-
-
-def _digits(labels: NDArray[Any]) -> NDArray[np.int64]:
-    return labels[:, 0].astype(np.int64)
+    clients = split_by_client(x, labels[:, 0], labels[:, _QMNIST_WRITER])
+    return ClientData(clients, (x_test[:_MNIST_TEST], test_labels[:_MNIST_TEST, 0]))
 
 
 def fashion_mnist(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.datasets.base import ClientData, Examples, LazyClients
+from experiments.datasets.base import Examples, Value
 
 
 def split_by_client(
@@ -55,32 +55,23 @@ def dirichlet_split(
     return {f"client-{i:03d}": (x[owner], y[owner]) for i, owner in enumerate(owners) if owner}
 
 
-def held_out_names(names: Sequence[str], fraction: float, seed: int) -> set[str]:
-    """Return which clients are kept for the test, drawn at random: at least one, never all."""
+def hold_out(
+    clients: Mapping[str, Value], fraction: float, seed: int
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return the clients of the training, and those drawn for the test: at least one of each."""
     if not 0 < fraction < 1:
         raise ValueError(f"test_fraction={fraction} must lie between 0 and 1, such as 0.1.")
-    if len(names) < 2:
-        raise ValueError(
-            "the data has no test part, and one client alone cannot be split into training and "
-            "test clients; add clients or test data."
-        )
+    if len(clients) < 2:
+        raise ValueError("one client alone cannot be split into training and test; add clients.")
+    names = list(clients)
     n_test = min(max(1, round(fraction * len(names))), len(names) - 1)
     chosen = np.random.default_rng(seed).choice(len(names), n_test, replace=False)
-    return {names[k] for k in chosen}
+    test = {names[k] for k in chosen}
+    training = {name: own for name, own in clients.items() if name not in test}
+    return training, {name: own for name, own in clients.items() if name in test}
 
 
-def hold_out(clients: Mapping[str, Examples], fraction: float, seed: int) -> ClientData:
-    """Keep some clients for the test, where the source has no test data of its own."""
-    test = held_out_names(list(clients), fraction, seed)
-    training = [name for name in clients if name not in test]
-    return ClientData(
-        LazyClients(training, clients.__getitem__)
-        if isinstance(clients, LazyClients)
-        else {name: clients[name] for name in training},
-        pooled([clients[name] for name in clients if name in test]),
-    )
-
-
-def pooled(parts: Sequence[Examples]) -> Examples:
+def pooled(parts: Iterable[Examples]) -> Examples:
     """Return all rows together."""
-    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+    xs, ys = zip(*parts)
+    return np.concatenate(xs), np.concatenate(ys)

@@ -23,15 +23,13 @@ from experiments.datasets.base import (
     ClientData,
     ClientSets,
     ClientTexts,
-    DataError,
     Examples,
     LazyClients,
+    PublicList,
 )
-from experiments.datasets.corpora import python_docstrings
-from experiments.datasets.files import read_text
-from experiments.datasets.splits import held_out_names, pooled
-
-Texts = ClientTexts | Mapping[str, list[str]]
+from experiments.datasets.corpora import python_docstrings, stack_exchange, text_folder
+from experiments.datasets.embedded import python_identifiers
+from experiments.datasets.splits import hold_out, pooled
 
 # Words keep apostrophes and hyphens; any other sign is a token of its own.
 _TOKEN = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[^\w\s]")
@@ -52,17 +50,26 @@ def words(text: str) -> list[str]:
     return [token for token in tokens(text) if token[0].isalpha()]
 
 
-def client_words(texts: Texts) -> ClientSets:
-    """Return which words each client uses.
+def client_words(texts: ClientTexts) -> ClientSets:
+    """Return which words each client uses; their public list is `public_words`."""
+    sets = {client: set(words("\n".join(own))) for client, own in texts.clients.items()}
+    public = PublicList("Python's documentation", public_words)
+    return ClientSets.from_sets(sets, public_list=public)
+
+
+def client_items(data: str | os.PathLike[str] | None = None) -> ClientSets:
+    """Return what heavy hitters are sought among: identifiers, or with ``data`` the words of texts.
 
     Parameters
     ----------
-    texts : ClientTexts or mapping of str to list of str
-        Texts of each client.
+    data : path, optional
+        Stack Exchange, or a folder of text files; else the sources of Python's library.
     """
-    clients = texts.clients if isinstance(texts, ClientTexts) else texts
-    sets = {client: set(words("\n".join(own))) for client, own in clients.items()}
-    return ClientSets.from_sets(sets)
+    if data is None:
+        return python_identifiers()
+    path = Path(data)
+    posts = path if path.is_file() else path / "se_all.json.gz"
+    return client_words(stack_exchange(posts) if posts.is_file() else text_folder(path))
 
 
 @cache
@@ -106,18 +113,6 @@ class Vocabulary:
         )
         return cls(tuple(_most_common(users)[:size]))
 
-    @classmethod
-    def read(cls, path: str | os.PathLike[str], size: int) -> Vocabulary:
-        """Return the first words of a file such as ``stackoverflow.word_count``, one a line."""
-        lines = read_text(Path(path)).splitlines()
-        found = [line.split()[0] for line in lines[:size] if line.strip()]
-        if len(found) < size or len(set(found)) < size:
-            raise DataError(
-                f"{path} has {len(set(found))} different words in its first {size} lines; "
-                f"size={size} needs as many, one a line, the most frequent first."
-            )
-        return cls(tuple(found))
-
     @property
     def size(self) -> int:
         """How many numbers there are, special symbols included."""
@@ -157,11 +152,6 @@ class Vocabulary:
         table = np.array(rows, dtype=np.int64).reshape(len(rows), length + 1)
         return table[:, :-1], table[:, 1:]
 
-    def decode(self, numbers: NDArray[np.integer]) -> str:
-        """Return the words of a row, special symbols in angle brackets, padding left out."""
-        names = ["<pad>", *self.words, "<oov>", "<bos>", "<eos>"]
-        return " ".join(names[k] for k in numbers if k != self.pad)
-
 
 @dataclass(frozen=True)
 class NextWordData(ClientData):
@@ -171,7 +161,7 @@ class NextWordData(ClientData):
 
 
 def word_numbers(
-    texts: Texts,
+    texts: ClientTexts,
     *,
     vocabulary_size: int = 20_000,
     max_words: int = 200,
@@ -186,7 +176,7 @@ def word_numbers(
 
     Parameters
     ----------
-    texts : ClientTexts or mapping of str to list of str
+    texts : ClientTexts
         Texts of each client.
     vocabulary_size : int
         Words that the training clients use most.
@@ -195,26 +185,24 @@ def word_numbers(
     test_fraction, seed : float, int
         Which share of the clients is held out for the test, and the draw.
     """
-    clients = texts.clients if isinstance(texts, ClientTexts) else texts
-    sites = sorted({name.partition("/")[0] for name in clients})
-    test = held_out_names(list(clients), test_fraction, seed)
-    training = {name: own for name, own in clients.items() if name not in test}
+    sites = sorted({name.partition("/")[0] for name in texts.clients})
+    training, held_out = hold_out(texts.clients, test_fraction, seed)
     numbers = Vocabulary.of(training, vocabulary_size).numbers
 
     def encode(name: str) -> Examples:
-        x = np.zeros((len(clients[name]), max_words), dtype=np.int32)
-        for row, text in zip(x, clients[name]):
+        own = texts.clients[name]
+        x = np.zeros((len(own), max_words), dtype=np.int32)
+        for row, text in zip(x, own):
             known = dict.fromkeys(numbers[word] for word in tokens(text) if word in numbers)
             found = list(known)[:max_words]
             row[: len(found)] = found
         return x, np.full(len(x), sites.index(name.partition("/")[0]))
 
-    data = {name: encode(name) for name in training}
-    return ClientData(data, pooled([encode(name) for name in clients if name in test]))
+    return ClientData({name: encode(name) for name in training}, pooled(map(encode, held_out)))
 
 
 def next_word(
-    texts: Texts,
+    texts: ClientTexts,
     *,
     vocabulary_size: int = 2_000,
     sequence_length: int = 20,
@@ -222,14 +210,13 @@ def next_word(
     max_sentences: int | None = None,
     max_test_sentences: int = 10_000,
     test_fraction: float = 0.1,
-    vocabulary: Vocabulary | None = None,
     seed: int = 0,
 ) -> NextWordData:
     """Return sentences by client as sequences for a next-word model, tested on other people.
 
     Parameters
     ----------
-    texts : ClientTexts or mapping of str to list of str
+    texts : ClientTexts
         Texts of each client. Large sources stay on disk and are encoded client by client.
     vocabulary_size : int
         Words that the training clients use most, 10 000 in the paper's setting; four special
@@ -237,26 +224,32 @@ def next_word(
     sequence_length : int
         Words of a sentence that count.
     min_sentences : int
-        Clients with fewer are left out; where the source stays on disk this is not looked at.
+        Clients with fewer are left out, where the source holds out none.
     max_sentences : int, optional
         Of a client, the first so many.
     max_test_sentences : int
         For the test, shared evenly among the test clients.
     test_fraction, seed : float, int
         Which share of the clients is held out if the source holds out none, and the draw.
-    vocabulary : Vocabulary, optional
-        To use instead of counting words over all training clients.
     """
     for name, value in {
         "vocabulary_size": vocabulary_size,
         "sequence_length": sequence_length,
+        "min_sentences": min_sentences,
         "max_test_sentences": max_test_sentences,
     }.items():
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1.")
-    training, held_out = _training_and_test(texts, test_fraction, min_sentences, seed)
-    if vocabulary is None:
-        vocabulary = Vocabulary.of(training, vocabulary_size)
+    training, held_out = texts.clients, texts.held_out
+    if not held_out:
+        enough = {k: own for k, own in training.items() if _has_sentences(own, min_sentences)}
+        if len(enough) < 2:
+            raise ValueError(
+                f"min_sentences={min_sentences} leaves {len(enough)} clients; at least two are "
+                "needed, one of them for the test."
+            )
+        training, held_out = hold_out(enough, test_fraction, seed)
+    vocabulary = Vocabulary.of(training, vocabulary_size)
     encode = partial(
         _encode,
         texts=training,
@@ -264,20 +257,14 @@ def next_word(
         length=sequence_length,
         max_sentences=max_sentences,
     )
-    clients: Mapping[str, Examples]
-    if isinstance(training, LazyClients):
-        clients = LazyClients(training, encode)
-    else:
-        encoded = {name: encode(name) for name in training}
-        clients = {name: (x, y) for name, (x, y) in encoded.items() if len(x)}
-        if not clients:
-            raise ValueError("the texts of the training clients have no words.")
+    lazy = isinstance(training, LazyClients)
+    clients = LazyClients(training, encode) if lazy else {name: encode(name) for name in training}
     each = ceil(max_test_sentences / len(held_out))
-    sentences_of_all = (
+    sentences = (
         sentence for own in held_out.values() for sentence in islice(_sentences(own), each)
     )
-    chosen = islice(sentences_of_all, max_test_sentences)
-    return NextWordData(clients, vocabulary.encode(chosen, sequence_length), vocabulary)
+    test = vocabulary.encode(islice(sentences, max_test_sentences), sequence_length)
+    return NextWordData(clients, test, vocabulary)
 
 
 def _encode(
@@ -289,30 +276,6 @@ def _encode(
 ) -> Examples:
     sentences = islice(_sentences(texts[client]), max_sentences)
     return vocabulary.encode(sentences, length)
-
-
-def _training_and_test(
-    texts: Texts, fraction: float, min_sentences: int, seed: int
-) -> tuple[Mapping[str, list[str]], Mapping[str, list[str]]]:
-    clients = texts.clients if isinstance(texts, ClientTexts) else texts
-    if isinstance(texts, ClientTexts) and texts.held_out:
-        return clients, texts.held_out
-    lazy = isinstance(clients, LazyClients)
-    if not lazy:
-        clients = {name: own for name, own in clients.items() if _has_sentences(own, min_sentences)}
-        if len(clients) < 2:
-            raise ValueError(
-                f"min_sentences={min_sentences} leaves {len(clients)} clients; at least two are "
-                "needed, one of them for the test."
-            )
-    test = held_out_names(list(clients), fraction, seed)
-    training, held_out = (
-        [name for name in clients if (name in test) == tested] for tested in (False, True)
-    )
-    if lazy:
-        read = clients.__getitem__
-        return LazyClients(training, read), LazyClients(held_out, read)
-    return {name: clients[name] for name in training}, {name: clients[name] for name in held_out}
 
 
 def _has_sentences(texts: list[str], least: int) -> bool:

@@ -7,6 +7,7 @@ a header of exactly 128 bytes and n·d little-endian 32-bit floats in C order. T
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -14,6 +15,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from experiments.versions import versions
@@ -64,42 +66,9 @@ def npy_header(n: int, d: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + length.to_bytes(2, "little") + f"{text:<{length - 1}}\n".encode()
 
 
-def file_name(number: int) -> str:
-    """Return the name of the file of round ``number``."""
-    return f"round-{number:06d}.npy"
-
-
-def is_round_file(name: str) -> bool:
-    """Return whether rounds are stored under names of this kind."""
-    return re.fullmatch(r"round-\d{6,9}\.npy", name, re.ASCII) is not None
-
-
 @dataclass(frozen=True)
 class RoundEntry:
-    """What the manifest says of one round: n clients, vectors of length d.
-
-    Parameters
-    ----------
-    number : int
-        Number of the round.
-    n, d : int
-        Clients, and length of a vector.
-    sha256 : str
-        Checksum of the array's bytes: of the file without its header.
-    clip_norm : float, optional
-        Clip of this round, where it differs from round to round.
-
-    See Also
-    --------
-    Recording : Has them as ``entries``.
-
-    Examples
-    --------
-    >>> from experiments.recording import RoundEntry
-    >>> entry = RoundEntry(number=7, n=100, d=1000, sha256="0" * 64)
-    >>> entry.file, entry.size
-    ('round-000007.npy', 400128)
-    """
+    """What the manifest says of one round: n clients, vectors of length d."""
 
     number: int
     n: int
@@ -110,12 +79,7 @@ class RoundEntry:
     @property
     def file(self) -> str:
         """Name of the round's file."""
-        return file_name(self.number)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the round's file."""
-        return HEADER_SIZE + 4 * self.n * self.d
+        return f"round-{self.number:06d}.npy"
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as the manifest holds it."""
@@ -123,56 +87,45 @@ class RoundEntry:
         clip = {} if self.clip_norm is None else {"clip_norm": self.clip_norm}
         return {"round": self.number, "file": self.file, **own, **clip}
 
+    def check(self) -> None:
+        """Raise ValueError for what no round can be."""
+        _expect(_is_count(self.number + 1), f"round number {self.number!r}")
+        for name in ("n", "d"):
+            _expect(_is_count(getattr(self, name)), f"{name}={getattr(self, name)!r}")
+        _expect(bool(_SHA256.fullmatch(self.sha256)), f"sha256={self.sha256!r}")
+        _expect(_is_clip(self.clip_norm), f"clip_norm={self.clip_norm!r}")
+
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a recording is of.
+    """What a recording is of."""
 
-    Parameters
-    ----------
-    task, model : str, optional
-        What is trained.
-    shapes : dict of str to tuple of int
-        Layers by name, in the order of the flat vector.
-    clip_norm : float, optional
-        Clip on the ℓ₂ norm that the rounds apply. Updates are recorded before it.
-    seeds : dict of str to int
-        Seeds of the run.
-    versions : dict of str to str
-        Packages that wrote the recording.
-    notes : dict
-        Anything else that JSON can hold.
-
-    See Also
-    --------
-    Recording.create : Writes it.
-
-    Examples
-    --------
-    >>> from experiments.recording import Metadata
-    >>> Metadata(task="digits", shapes={"weight": (64, 10), "bias": (10,)}).dim
-    650
-    """
-
-    task: str | None = None
+    task: str | None = None  # what is trained
     model: str | None = None
+    #: Layers by name, in the order of the flat vector.
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    clip_norm: float | None = None
-    seeds: dict[str, int] = field(default_factory=dict)
+    clip_norm: float | None = None  # ℓ₂ clip that the rounds apply; updates are recorded before it
+    seeds: dict[str, int] = field(default_factory=dict)  # of the run
     versions: dict[str, str] = field(default_factory=versions)  # packages that wrote it
-    notes: dict[str, Any] = field(default_factory=dict)
-
-    def checked(self) -> Metadata:
-        """Return the description as it will be read; refuse what could not be."""
-        try:
-            return parse_manifest(Manifest(self).to_json().encode(), MANIFEST).metadata
-        except (RecordingError, TypeError, ValueError) as error:
-            raise ValueError(f"the description of the recording is refused: {error}") from None
+    notes: dict[str, Any] = field(default_factory=dict)  # anything else that JSON can hold
 
     @property
     def dim(self) -> int | None:
         """Length of a vector, where the layers are known."""
-        return sum(math.prod(shape) for shape in self.shapes.values()) if self.shapes else None
+        return sum(map(math.prod, self.shapes.values())) if self.shapes else None
+
+    def check(self) -> None:
+        """Raise ValueError for what no description can be."""
+        for name, text in (("task", self.task), ("model", self.model)):
+            _expect(text is None or isinstance(text, str), f"{name}={text!r} is not a text")
+        for layer, shape in self.shapes.items():
+            whole = isinstance(layer, str) and all(map(_is_count, shape))
+            _expect(whole, f"layer {layer!r} has the shape {shape!r}")
+        _expect(_is_clip(self.clip_norm), f"clip_norm={self.clip_norm!r} is not a number above 0")
+        for name, kind in (("seeds", int), ("versions", str), ("notes", object)):
+            found = getattr(self, name)
+            whole = all(isinstance(value, kind) for value in found.values())
+            _expect(whole, f"{name} is not an object of {kind.__name__}")
 
 
 @dataclass(frozen=True)
@@ -199,130 +152,69 @@ class Manifest:
         }
         return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
+    def check(self) -> None:
+        """Raise ValueError for what no recording can be."""
+        self.metadata.check()
+        for entry in self.rounds:
+            entry.check()
+        for earlier, later in itertools.pairwise(self.rounds):
+            order = f"round {later.number} follows round {earlier.number}; numbers must increase"
+            _expect(earlier.number < later.number, order)
+        dims = {entry.d for entry in self.rounds} | ({self.metadata.dim} - {None})
+        _expect(len(dims) <= 1, f"rounds and layers disagree on the dimension: {dims}")
 
-def parse_manifest(text: bytes, where: str) -> Manifest:
-    """Check every field of a manifest, found at ``where``, and return it."""
-    if len(text) > MAX_MANIFEST_BYTES:
-        raise RecordingError(
-            f"{where} has {len(text):,} bytes, above the limit of {MAX_MANIFEST_BYTES:,}: "
-            "it is not the description of a recording."
-        )
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the contents of ``recording.json``, where they are as they would be written."""
+    path = folder / MANIFEST
+    size = regular_size(path)
+    if size > MAX_MANIFEST_BYTES:
+        raise _refused(path, f"it has {size:,} bytes, above the limit of {MAX_MANIFEST_BYTES:,}")
     try:
-        document = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
-    except (ValueError, RecursionError) as error:
-        raise RecordingError(f"{where} is not readable JSON: {error}.") from None
-    check = _Checker(where)
-    check.that(isinstance(document, dict), "it does not hold an object")
-    check.that(document.get("format") == FORMAT, f'"format" is not "{FORMAT}"')
+        document = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+        found = _parse(document)
+        found.check()
+        _expect(json.loads(found.to_json()) == document, "it is not as it would be written")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _refused(path, str(error)) from None
+    return found
+
+
+def _parse(document: Mapping[str, Any]) -> Manifest:
+    """Return a manifest of a document, which may still hold anything."""
     version = document.get("version")
-    check.that(
-        version == VERSION,
-        f"version {version!r} is not known to this release, which reads version {VERSION}",
-    )
-    metadata = Metadata(
-        task=check.optional_text(document, "task"),
-        model=check.optional_text(document, "model"),
-        shapes=_parse_layers(document.get("layers", []), check),
-        clip_norm=check.optional_positive(document, "clip_norm"),
-        seeds=check.mapping(document, "seeds", int),
-        versions=check.mapping(document, "versions", str),
-        notes=check.mapping(document, "notes", object),
-    )
-    found = document.get("rounds")
-    check.that(isinstance(found, list), '"rounds" is not a list')
-    rounds = tuple(_parse_round(entry, check) for entry in found)
-    for earlier, later in itertools.pairwise(rounds):
-        check.that(
-            earlier.number < later.number,
-            f"round {later.number} follows round {earlier.number}; numbers must increase",
+    _expect(document.get("format") == FORMAT, f'"format" is not "{FORMAT}"')
+    _expect(version == VERSION, f"version {version!r} is not {VERSION}, which is read here")
+    if any(entry["dtype"] == "float16" for entry in document["rounds"]):
+        raise ValueError(
+            "half precision, which version 0.1 could pack, is unpacked by that version"
         )
-    dims = {entry.d for entry in rounds} | ({metadata.dim} if metadata.dim else set())
-    check.that(len(dims) <= 1, f"rounds and layers disagree on the dimension: {sorted(dims)}")
-    return Manifest(metadata, rounds)
-
-
-def _parse_layers(found: Any, check: _Checker) -> dict[str, tuple[int, ...]]:
-    check.that(isinstance(found, list), '"layers" is not a list')
-    shapes: dict[str, tuple[int, ...]] = {}
-    for layer in found:
-        check.that(isinstance(layer, dict), "a layer is not an object")
-        name, shape = layer.get("name"), layer.get("shape")
-        check.that(isinstance(name, str) and name not in shapes, f"layer name {name!r}")
-        check.that(
-            isinstance(shape, list) and len(shape) <= 32 and all(_is_count(k) for k in shape),
-            f"layer {name!r} has the shape {shape!r}; sizes are positive integers",
-        )
-        shapes[name] = tuple(shape)
-    return shapes
-
-
-def _parse_round(found: Any, check: _Checker) -> RoundEntry:
-    check.that(isinstance(found, dict), "a round is not an object")
-    number = found.get("round")
-    check.that(
-        isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 10**9,
-        f"round number {number!r} is not an integer >= 0",
+    plain = ("task", "model", "clip_norm", "seeds", "versions", "notes")
+    shapes = {layer["name"]: tuple(layer["shape"]) for layer in document["layers"]}
+    metadata = Metadata(shapes=shapes, **{name: document[name] for name in plain})
+    rounds = (
+        RoundEntry(each["round"], each["n"], each["d"], each["sha256"], each.get("clip_norm"))
+        for each in document["rounds"]
     )
-    name = file_name(number)
-    check.that(
-        found.get("file") == name,
-        f"round {number} lies in {found.get('file')!r}; it can only lie in {name!r}",
+    return Manifest(metadata, tuple(rounds))
+
+
+def _expect(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ValueError(problem)
+
+
+def _refused(path: Path, problem: str) -> RecordingError:
+    return RecordingError(
+        f"{path} does not describe a recording: {problem[:300]}. Get the recording again from "
+        "where it was made."
     )
-    for key in ("n", "d"):
-        value = found.get(key)
-        check.that(_is_count(value), f"round {number}: {key}={value!r} is not a positive integer")
-    dtype, digest = found.get("dtype"), found.get("sha256")
-    check.that(
-        dtype == "float32",
-        f"round {number}: dtype {dtype!r} is not float32 (half precision, which version 0.1 could "
-        "pack, is unpacked by that version)",
-    )
-    check.that(
-        isinstance(digest, str) and _SHA256.fullmatch(digest) is not None,
-        f"round {number}: sha256 {digest!r} is not a checksum",
-    )
-    clip = check.optional_positive(found, "clip_norm")
-    return RoundEntry(number, found["n"], found["d"], digest, clip)
 
 
-@dataclass(frozen=True)
-class _Checker:
-    """Refuses what is wrong, in the name of the file it was found in."""
-
-    where: str
-
-    def that(self, holds: bool, problem: str) -> None:
-        if not holds:
-            raise RecordingError(
-                f"{self.where} does not describe a recording: {problem[:300]}. "
-                "Get the recording again from where it was made."
-            )
-
-    def optional_text(self, document: Mapping[str, Any], key: str) -> str | None:
-        value = document.get(key)
-        self.that(value is None or isinstance(value, str), f"{key}={value!r} is not a text")
-        return value
-
-    def optional_positive(self, document: Mapping[str, Any], key: str) -> float | None:
-        value = document.get(key)
-        self.that(
-            value is None or _is_positive(value), f"{key}={value!r} is not a finite number > 0"
-        )
-        return None if value is None else float(value)
-
-    def mapping(self, document: Mapping[str, Any], key: str, kind: type) -> dict[str, Any]:
-        value = document.get(key, {})
-        self.that(
-            isinstance(value, dict) and all(isinstance(each, kind) for each in value.values()),
-            f"{key} is not an object of {kind.__name__}",
-        )
-        return dict(value)
-
-
-def _is_positive(value: Any) -> bool:
-    """Return whether ``value`` is a finite real number above zero that a float can hold."""
+def _is_clip(value: Any) -> bool:
+    """Return whether a value is None or a finite number above zero."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value <= sys.float_info.max
+    return value is None or (number and 0 < value <= sys.float_info.max)
 
 
 def _is_count(value: Any) -> bool:
@@ -333,8 +225,34 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number in JSON")
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        raise ValueError("an object has the same key twice")
-    return document
+def regular_size(path: Path) -> int:
+    """Return the size of a file of the folder itself: a link could lead anywhere."""
+    if path.is_symlink():
+        raise RecordingError(f"{path} cannot be read: it is a link, and no file of a recording is.")
+    if not path.exists():
+        raise RecordingError(f"{path} is missing; get the recording again.")
+    if not path.is_file():
+        raise RecordingError(f"{path} is not a regular file.")
+    return path.stat().st_size
+
+
+def check_file(path: Path, entry: RoundEntry, *, contents: bool = False) -> None:
+    """Raise unless a round's file has the size and the header, or all the contents, recorded."""
+    size, expected = regular_size(path), HEADER_SIZE + 4 * entry.n * entry.d
+    if size != expected:
+        kind = "truncated" if size < expected else "altered"
+        raise RecordingError(
+            f"{path} has {size:,} bytes in place of {expected:,} for {entry.n} x {entry.d} "
+            f"32-bit floats: it is {kind}. Get the recording again."
+        )
+    with path.open("rb") as file:
+        if file.read(HEADER_SIZE) != npy_header(entry.n, entry.d):
+            raise RecordingError(
+                f"{path} does not begin with the header of {entry.n} x {entry.d} 32-bit floats in "
+                "C order: it is altered. Get the recording again."
+            )
+        if contents and hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
+            raise RecordingError(
+                f"{path} differs from its checksum in {MANIFEST}: it is altered. "
+                "Get the recording again."
+            )

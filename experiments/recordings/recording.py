@@ -8,29 +8,20 @@ last, in the same way. A run that is killed loses at most the round it was writi
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from experiments.private_files import make_folder
-from experiments.recordings.files import (
-    TEMPORARY,
-    RoundWriter,
-    check_sum,
-    directory_lock,
-    open_checked,
-    read_manifest,
-    replace_file,
-    row_blocks,
-    temporary,
-)
+from experiments.private_files import check_file as check_writable
+from experiments.private_files import make_folder, replacing
 from experiments.recordings.format import (
     HEADER_SIZE,
     MANIFEST,
@@ -38,10 +29,15 @@ from experiments.recordings.format import (
     Metadata,
     RecordingError,
     RoundEntry,
-    is_round_file,
+    check_file,
+    npy_header,
+    read_manifest,
 )
 
-__all__ = ["Metadata", "Recording", "RecordingError", "RoundEntry", "RoundWriter"]
+__all__ = ["Recording", "RecordingError"]
+
+#: Bytes of updates that are converted, hashed and written at once.
+_BLOCK_BYTES = 2**25
 
 
 class Recording:
@@ -104,15 +100,14 @@ class Recording:
             for a large file that is known to be good.
         """
         path = Path(path)
-        if not path.exists():
-            return cls(path, Manifest(Metadata()), verify)
-        if not path.is_dir():
+        if path.exists() and not path.is_dir():
             raise RecordingError(
                 f"{path} is a file, and a recording is a folder; one that was packed as a .zip is "
                 "opened once it is unzipped."
             )
         if not (path / MANIFEST).exists():
-            foreign = [p.name for p in path.iterdir() if not p.name.startswith(TEMPORARY)]
+            there = [p.name for p in path.iterdir()] if path.exists() else []
+            foreign = [name for name in there if not name.endswith(".draft")]
             if foreign:
                 raise RecordingError(
                     f"{path} holds other files ({min(foreign)!r}, …) but no {MANIFEST}: it is not "
@@ -121,7 +116,7 @@ class Recording:
             return cls(path, Manifest(Metadata()), verify)
         manifest = read_manifest(path)
         for entry in manifest.rounds:
-            open_checked(path / entry.file, entry).close()
+            check_file(path / entry.file, entry)
         return cls(path, manifest, verify)
 
     @classmethod
@@ -160,32 +155,34 @@ class Recording:
             task=task,
             model=model,
             shapes={str(name): tuple(map(int, shape)) for name, shape in (shapes or {}).items()},
-            clip_norm=None if clip_norm is None else float(clip_norm),
+            clip_norm=clip_norm,
             seeds={str(name): int(seed) for name, seed in (seeds or {}).items()},
             notes=dict(notes or {}),
-        ).checked()
-        path = Path(path)
-        if (path / MANIFEST).exists():
-            if exist_ok:
-                return cls._continued(path, metadata)
+        )
+        recording = cls(path, Manifest(metadata), verify=True)
+        try:
+            recording._manifest.check()
+            recording._manifest.to_json()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"the description of the recording is refused: {error}") from None
+        if not (recording.path / MANIFEST).exists():
+            cls.open(path)  # refuses a folder that holds other files
+            with recording._locked():
+                recording._commit(recording._manifest)
+            return recording
+        if not exist_ok:
             raise FileExistsError(
                 f"{path} already holds a recording; open it with Recording.open to append, "
                 "or choose another folder."
             )
-        cls.open(path)  # refuses a folder that holds other files
-        return cls._begin(path, metadata)
-
-    @classmethod
-    def _continued(cls, path: Path, metadata: Metadata) -> Recording:
-        recording = cls.open(path)
-        found = recording.metadata
+        found = cls.open(path)
         for name in ("task", "model", "shapes"):
-            mine, theirs = getattr(metadata, name), getattr(found, name)
+            mine, theirs = getattr(metadata, name), getattr(found.metadata, name)
             if mine != theirs:
                 raise ValueError(
                     f"{path} is of {name}={theirs!r}, not of {name}={mine!r}; record elsewhere."
                 )
-        return recording
+        return found
 
     @property
     def metadata(self) -> Metadata:
@@ -218,13 +215,9 @@ class Recording:
     def __getitem__(self, k: int) -> np.memmap[Any, np.dtype[np.float32]]:
         entry = self._entry(k)
         path = self.path / entry.file
-        if self._verify and entry.number not in self._verified:
-            check_sum(path, entry)
-            self._verified.add(entry.number)
-        with open_checked(path, entry) as file:
-            return np.memmap(
-                file, dtype="<f4", mode="r", offset=HEADER_SIZE, shape=(entry.n, entry.d)
-            )
+        check_file(path, entry, contents=self._verify and entry.number not in self._verified)
+        self._verified.add(entry.number)
+        return np.memmap(path, dtype="<f4", mode="r", offset=HEADER_SIZE, shape=(entry.n, entry.d))
 
     def __iter__(self) -> Iterator[np.memmap[Any, np.dtype[np.float32]]]:
         return (self[k] for k in range(len(self)))
@@ -232,7 +225,7 @@ class Recording:
     def verify(self) -> None:
         """Compare every round with its checksum; name and refuse the first that differs."""
         for entry in self._manifest.rounds:
-            check_sum(self.path / entry.file, entry)
+            check_file(self.path / entry.file, entry, contents=True)
             self._verified.add(entry.number)
 
     def _entry(self, k: int) -> RoundEntry:
@@ -290,19 +283,6 @@ class Recording:
         clip_norm : float, optional
             The clip of this round, where it changes from round to round.
         """
-        with self.writer(round, clip_norm=clip_norm, updates=updates) as writer:
-            for block in row_blocks(updates):
-                writer.write(block)
-
-    @contextlib.contextmanager
-    def writer(
-        self, round: int, *, clip_norm: float | None = None, updates: Any = None
-    ) -> Iterator[RoundWriter]:
-        """Write one round in pieces, ``writer.write(rows)``; it counts once the block ends.
-
-        An exception inside leaves the recording as it was. ``updates`` says what will be written,
-        where that is known, so that a full disk is noticed before.
-        """
         with self._locked():
             if (self.path / MANIFEST).exists():  # another process may have appended
                 self._manifest = read_manifest(self.path)
@@ -311,19 +291,27 @@ class Recording:
             number = self._check_number(round)
             if clip_norm is not None and not (clip_norm > 0 and math.isfinite(clip_norm)):
                 raise ValueError(f"clip_norm={clip_norm!r} must be a finite number > 0.")
-            self._check_updates(updates)
             self._clean()
-            with temporary(self.path) as file:
-                writer = RoundWriter(self.path, number, self._dim, file)
-                yield writer
-                entry = replace(writer.finish(), clip_norm=clip_norm)
-            self._commit(replace(self._manifest, rounds=(*self._manifest.rounds, entry)))
+            rounds = self._manifest.rounds
+            d, n, digest = rounds[0].d if rounds else self.metadata.dim, 0, hashlib.sha256()
+            with replacing(self.path / RoundEntry(number, 0, 0, "").file) as file:
+                file.seek(HEADER_SIZE)
+                for block in _blocks(updates, number):
+                    d = block.shape[1] if d is None else d
+                    if block.shape[1] != d:
+                        raise ValueError(
+                            f"rows have length {block.shape[1]}, but {self.path} is of length {d}."
+                        )
+                    file.write(block.data)
+                    digest.update(block.data)
+                    n += len(block)
+                if not n or d is None:
+                    raise ValueError(f"round {number} has no rows; it needs at least one client.")
+                file.seek(0)
+                file.write(npy_header(n, d))
+            entry = RoundEntry(number, n, d, digest.hexdigest(), clip_norm)
+            self._commit(replace(self._manifest, rounds=(*rounds, entry)))
             self._verified.add(number)
-
-    @property
-    def _dim(self) -> int | None:
-        rounds = self._manifest.rounds
-        return rounds[0].d if rounds else self.metadata.dim
 
     def _check_number(self, round: int) -> int:
         number = int(round)
@@ -341,56 +329,80 @@ class Recording:
             )
         return number
 
-    def _check_updates(self, updates: Any) -> None:
-        """Refuse a wrong shape or a full disk before anything is written."""
-        shape = getattr(updates, "shape", None)
-        if shape is None:
-            return
-        if len(shape) != 2 or 0 in shape:
-            raise ValueError(
-                f"updates has shape {tuple(shape)}; pass (n, d), one row a client, n and d >= 1."
-            )
-        need, free = HEADER_SIZE + 4 * shape[0] * shape[1], shutil.disk_usage(self.path).free
-        if need > free:
-            raise OSError(
-                f"the round needs {need:,} bytes and {self.path} has {free:,} left; "
-                "free some space or record elsewhere."
-            )
-
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Create the folder, see that it can be written to, and keep other writers out."""
         try:
             make_folder(self.path)
-            with temporary(self.path):
-                pass
+            check_writable(self.path / ".probe.draft")
         except OSError as error:
             raise type(error)(
                 error.errno,
                 f"cannot record into {self.path}: {error.strerror}. Choose a folder that can be "
                 "written to",
             ) from error
-        with directory_lock(self.path):
+        with _lock(self.path):
             yield
 
-    @classmethod
-    def _begin(cls, folder: Path, metadata: Metadata) -> Recording:
-        recording = cls(folder, Manifest(metadata), verify=True)
-        with recording._locked():
-            recording._commit(recording._manifest)
-        return recording
-
     def _clean(self) -> None:
-        """Remove what killed runs left: temporary files, and files of rounds never committed."""
+        """Remove what killed runs left: drafts, and files of rounds never committed."""
         known = {entry.file for entry in self._manifest.rounds}
         for path in self.path.iterdir():
-            unfinished = is_round_file(path.name) and path.name not in known
-            if path.name.startswith(TEMPORARY) or unfinished:
+            unfinished = path.match("round-*.npy") and path.name not in known
+            if path.name.endswith(".draft") or unfinished:
                 path.unlink()
 
     def _commit(self, manifest: Manifest) -> None:
-        text = manifest.to_json().encode()
-        with temporary(self.path) as file:
-            file.write(text)
-            replace_file(file, self.path / MANIFEST)
+        with replacing(self.path / MANIFEST) as file:
+            file.write(manifest.to_json().encode())
         self._manifest = manifest
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the folder for one writer; the lock goes with the process, so a killed run has none."""
+    try:
+        import fcntl
+    except ImportError:  # not on this platform
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RecordingError(
+            f"another process is recording into {folder}; wait for it, or choose another folder."
+        ) from None
+    finally:
+        os.close(handle)
+
+
+def _blocks(updates: Any, number: int) -> Iterator[NDArray[np.float32]]:
+    """Yield updates, an array or row blocks, as blocks of 32-bit floats of limited size."""
+    whole = hasattr(updates, "shape")
+    if not whole and (isinstance(updates, str | Mapping) or not isinstance(updates, Iterable)):
+        raise ValueError(
+            f"updates is a {type(updates).__name__}; pass an (n, d) array, a sparse matrix or an "
+            "iterable of row blocks."
+        )
+    for given in [updates] if whole else updates:
+        rows: Any = sp.csr_array(given) if sp.issparse(given) else np.asarray(given)
+        if rows.ndim == 1 and not whole:
+            rows = rows[None, :]
+        if rows.ndim != 2 or 0 in rows.shape:
+            raise ValueError(f"updates has rows of shape {rows.shape}; pass (n, d), n and d >= 1.")
+        if rows.dtype.kind not in "fiub":
+            raise ValueError(f"updates have dtype {rows.dtype}; they are real numbers.")
+        step = max(1, _BLOCK_BYTES // (4 * rows.shape[1]))
+        for start in range(0, rows.shape[0], step):
+            part = rows[start : start + step]
+            try:
+                with np.errstate(over="raise"):
+                    dense = part.toarray() if sp.issparse(part) else part
+                    yield np.ascontiguousarray(dense, dtype="<f4")
+            except FloatingPointError:
+                raise ValueError(
+                    f"round {number} has finite values beyond 3.4e38, which 32-bit floats do not "
+                    "hold; clip them before they are recorded."
+                ) from None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.recordings.prepared import RoundData
 from experiments.report.figures import caption
 from experiments.report.style import PALETTE, decoder_label, finish, new_figure, tidy
 from experiments.report.tables import TextTable
@@ -18,7 +17,7 @@ from experiments.results.statistics import mean_of
 from experiments.results.table import SweepTable
 from experiments.sweeps.cells import RecordingCell
 from experiments.sweeps.draws import LAYER
-from experiments.sweeps.recorded import prepared_round, recorded_round
+from experiments.sweeps.recorded import ClippedMean, prepared_round, recorded_round
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,13 +28,13 @@ class RoundSummary:
     """What one recorded round is like; measured on the updates themselves, **not private**."""
 
     number: int
-    data: RoundData
+    data: ClippedMean
     compressibility: Compressibility
 
     @property
     def shape(self) -> tuple[int, int]:
         """Clients, and length of a vector."""
-        n, d = self.data.X.shape
+        n, d = self.data.rows.shape
         return n, d
 
 
@@ -45,7 +44,7 @@ def summarise_rounds(path: str, table: SweepTable) -> list[RoundSummary]:
     for cell in (result.cell for result in table.results):
         if isinstance(cell, RecordingCell) and cell.round not in found:
             data = prepared_round(path, cell.round, cell.clients, cell.spec.clip_norm)
-            energy = compressibility(data.truth, recorded_round(path, cell.round).shapes)
+            energy = compressibility(data.mean, recorded_round(path, cell.round).shapes)
             found[cell.round] = RoundSummary(cell.round, data, energy)
     return list(found.values())
 

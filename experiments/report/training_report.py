@@ -1,29 +1,20 @@
-"""What a training run leaves behind: a table, curves as pictures, and machine-readable results.
-
-What the private rounds release and what was measured on the exact data are kept apart: the latter
-stands under :data:`EVALUATION` in the terminal and under ``evaluation`` in JSON.
-"""
+"""What a training run leaves behind: a table, curves as pictures, and machine-readable results."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from experiments.datasets.domains import is_public
 from experiments.private_files import make_folder, write_text
 from experiments.report.html import Picture, Section, version_tables, write_report
 from experiments.report.style import PALETTE, apart, decoder_style, finish, new_figure, save, tidy
 from experiments.report.tables import TextTable, print_table, write_tables
 from experiments.report.terminal import literal
-from experiments.training import tasks
 from experiments.training.config import TrainingConfig
-from experiments.training.heavy_hitters import HeavyHittersResult
 from experiments.training.records import RoundRecord, TrainingResult
 from experiments.versions import versions
 from sparse_secagg.privacy import describe_observer
@@ -31,8 +22,6 @@ from sparse_secagg.privacy import describe_observer
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Heading of whatever nothing was charged for.
-EVALUATION = "Not private, for evaluation"
 #: What the accuracy of a training run is measured on, and why it is not charged.
 ACCURACY_ON = "held-out test data, which is taken to be public"
 
@@ -44,7 +33,7 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
     """Return the result, its weights aside, as JSON values; infinite ε is null."""
     plain = ("n_parameters", "population", "observer", "bits_per_parameter", "unconverged")
     history = result.history
-    document: dict[str, Any] = {
+    return {
         "config": result.config.parameters() | {"data": result.config.data},
         **{name: getattr(result, name) for name in (*plain, "not_private")},
         **{
@@ -57,19 +46,6 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
         "epsilon": _finite(result.epsilon),
         "delta": result.config.spec.delta,
         "not_private_because": not_private_because(result),
-    }
-    if isinstance(result, HeavyHittersResult):
-        return document | {
-            "domain": {
-                "description": result.domain.description,
-                "size": result.domain.size,
-                "public": is_public(result.domain),
-            },
-            "columns": list(result.columns),
-            "top": list(result.top),
-            "evaluation": {"not_private": True, **asdict(result.evaluation)},
-        }
-    return document | {
         "accuracy": result.accuracy,
         "final_accuracy": result.accuracy[-1],
         "accuracy_on": ACCURACY_ON,
@@ -79,11 +55,6 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
 def not_private_because(result: TrainingResult) -> list[str]:
     """Return what keeps the reported ε from being a guarantee; nothing where it is one."""
     reasons = []
-    if isinstance(result, HeavyHittersResult) and not is_public(result.domain):
-        reasons.append(
-            f"the domain is {result.domain.description}: that an item has a column tells that "
-            "somebody holds it; give a public list or a number of hash cells (--domain)"
-        )
     if math.isinf(result.epsilon):
         reasons.append("no noise was added; give --noise-multiplier or --epsilon")
     elif not result.config.private_noise:
@@ -99,26 +70,14 @@ def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]
     make_folder(folder)
     path = folder / "training.json"
     write_text(path, json.dumps(as_document(result), indent=2) + "\n")
-    files, pictures, tables, lines = [path], [], [], []
-    if isinstance(result, HeavyHittersResult):
-        released = [(str(k), name) for k, name in enumerate(result.top, 1)]
-        tables.append(TextTable("Released items", ("rank", "item"), tuple(released), 2))
-        lines.append(f"ε = {_epsilon(result.epsilon)} against {_against(result)}.")
-    else:
-        figure = draw(result)
-        files += save(figure, folder / "training")
-        pictures.append(Picture(figure, f"test accuracy on {ACCURACY_ON}, and privacy spent"))
-        tables.append(_table(result))
-    files += write_tables(tables, folder / "training")
-    section = Section(result.config.task, "", lines, pictures, tables)
+    figure, table = draw(result), _table(result)
+    files = [path, *save(figure, folder / "training"), *write_tables([table], folder / "training")]
+    picture = Picture(figure, f"test accuracy on {ACCURACY_ON}, and privacy spent")
+    section = Section(result.config.task, pictures=[picture], tables=[table])
     notes = [f"Not private: {reason}." for reason in not_private_because(result)]
     made = version_tables([versions()])
     more = {"notes": notes, "command": command, "closing": "", "versions": made}
     return [*files, write_report(folder / "report.html", "training", [section], **more)]
-
-
-def _against(result: TrainingResult) -> str:
-    return describe_observer(result.observer, result.config.spec.colluders)
 
 
 def show(result: TrainingResult, console: Console) -> None:
@@ -133,48 +92,20 @@ def show(result: TrainingResult, console: Console) -> None:
             f"{spec.decoder}."
         )
     )
-    if isinstance(result, HeavyHittersResult):
-        _show_hitters(result, console)
-    else:
-        print_table(_table(result), console)
-        console.print(literal(f"Accuracy is that on {ACCURACY_ON}."))
+    print_table(_table(result), console)
+    console.print(literal(f"Accuracy is that on {ACCURACY_ON}."))
     if result.unconverged:
         console.print(f"The decoder stopped early in {result.unconverged} rounds.")
     for reason in not_private_because(result):
         console.print("[yellow]Not private[/yellow]:", literal(f"{reason}."))
 
 
-def _show_hitters(result: HeavyHittersResult, console: Console) -> None:
-    """Print what is released, and apart from it what was measured on the exact data."""
-    delta = result.config.spec.delta
-    spent = f"ε = {_epsilon(result.epsilon)} against {_against(result)} at δ = {delta:g}"
-    console.print(literal(f"Domain: {result.domain.description}."))
-    console.print(literal(f"Released ({spent}): the {len(result.top)} most common,"))
-    console.print(literal(_few(result.top)))
-    exact = result.evaluation
-    console.print(literal(f"{EVALUATION} (from the exact data, not charged):", "bold"))
-    console.print(
-        literal(
-            f"relative error {exact.relative_error:.3f}; precision {exact.precision:.0%}, recall "
-            f"{exact.recall:.0%} of the {len(exact.top)} most common; {exact.outside:.1%} of what "
-            f"clients hold lies outside the domain.\nTruly most common: {_few(exact.top)}"
-        )
-    )
-
-
-def _few(names: Sequence[str], most: int = 15) -> str:
-    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
-
-
 def progress_text(record: RoundRecord, config: TrainingConfig) -> str:
-    """Return one line about a round: accuracy, where it may be told, and ε so far."""
+    """Return one line about a round: accuracy, and ε so far."""
     observer = (
         record.privacy.release if config.spec.mechanism == "central" else record.privacy.colluders
     )
-    spent = f"ε {_epsilon(observer)}"
-    if not tasks.get(config.task).trains:  # its accuracy is measured on the clients' own data
-        return f"{config.task}: {spent}"
-    return f"{config.task}: test accuracy {record.accuracy:.1%}, {spent}"
+    return f"{config.task}: test accuracy {record.accuracy:.1%}, ε {_epsilon(observer)}"
 
 
 def draw(result: TrainingResult, *, width: float = 1.0) -> Figure:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse.linalg
-from numpy.typing import NDArray
 
-from experiments.datasets import choose_domain
+from experiments.datasets import ClientSets, choose_domain, client_items
 from experiments.decoders import check_decoder
 from experiments.holding import ROUND_NAMES, HoldsSpec, spec_values
-from experiments.recordings.prepared import draw_seed
 from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured
 from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
 from experiments.sweeps.means import MEANS, synthetic_clients
-from experiments.sweeps.recorded import prepared_round, recorded_round, round_numbers
-from experiments.training import tasks
+from experiments.sweeps.recorded import (
+    clipped_mean,
+    draw_seed,
+    prepared_round,
+    recorded_round,
+    round_numbers,
+)
 from experiments.training.config import TrainingConfig
-from experiments.training.heavy_hitters import N_TOP, hits, reported
 from experiments.training.loop import load_data, run_training
+from experiments.training.tasks import HEAVY_HITTERS
 from sparse_secagg import RoundSpec, mechanisms
 from sparse_secagg.encoders import registry
 from sparse_secagg.validation import check_integer, check_positive
@@ -74,7 +77,7 @@ class RoundCell(HoldsSpec, Cell):
     clients: int | None = None
     threshold: float = 0.0
     per_layer: bool = False
-    top: int = N_TOP
+    top: int = 100
 
     def parameters(self) -> dict[str, Any]:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "spec"}
@@ -117,7 +120,7 @@ class RoundCell(HoldsSpec, Cell):
         )
 
     def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
-        return measure_round(draw, self.spec.decoder, top=self.top)[0]
+        return measure_round(draw, self.spec.decoder, top=self.top)
 
     def small(self) -> Cell:
         return MeanCell(
@@ -297,14 +300,14 @@ class RecordingCell(RoundCell):
         rounds : tuple of int
             Numbers of the rounds; all by default.
         **values
-            Fields. ``clip_norm`` is by default the one recorded with each round, as
-            :func:`experiments.recordings.prepared.choose_clip` has it.
+            Fields. ``clip_norm`` is by default the one recorded with each round, else the median
+            norm of its clients.
         """
         given = values.pop("clip_norm", None)
         cells = []
         for number in round_numbers(str(path), rounds):
             found = recorded_round(str(path), number)
-            clip = found.clip(number, given)
+            clip = found.clip(given)
             cells.append(cls(recording=found.digest, round=number, clip_norm=clip, **values))
         return cells
 
@@ -333,7 +336,7 @@ class RecordingCell(RoundCell):
             raise ValueError("recording=None: a recorded round needs the folder of its recording.")
         shapes = recorded_round(inputs.recording, self.round).shapes
         data = prepared_round(inputs.recording, self.round, self.clients, self.spec.clip_norm)
-        return Clients(data.X, data.truth, shapes)
+        return Clients(data.rows, data.mean, shapes)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
@@ -350,7 +353,7 @@ class HittersCell(RoundCell):
     Attributes
     ----------
     task : str
-        A task without a model.
+        "heavy-hitters".
     domain : str, int or None
         As in :func:`experiments.datasets.choose_domain`.
 
@@ -375,34 +378,25 @@ class HittersCell(RoundCell):
         "noise_multiplier": None,
     }
 
-    task: str = "heavy-hitters"
+    task: str = HEAVY_HITTERS
     domain: str | int | None = None
 
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         super().check(inputs)
-        if tasks.get(self.task).trains:
+        if self.task != HEAVY_HITTERS:
             raise ValueError(f"task={self.task!r} trains a model; it has no items to find.")
 
     def people(self, inputs: Inputs) -> Clients:
-        data = load_data(self.task, inputs.data)
+        data = _items(inputs.data)
         domain = choose_domain(self.domain, data)
-        rows = data.on(domain)[: self.clients]
-        lengths = scipy.sparse.linalg.norm(rows, axis=1)
-        shrink = np.minimum(1.0, self.spec.clip_norm / np.maximum(lengths, 1e-300))
-        mean = np.asarray(rows.T @ shrink).ravel() / len(lengths)
-        return Clients(rows, mean, {}, int(np.count_nonzero(mean)), domain)
+        made = clipped_mean(data.on(domain)[: self.clients], self.spec.clip_norm)
+        return Clients(made.rows, made.mean, {}, int(np.count_nonzero(made.mean)), domain)
 
-    def measure(self, draw: RoundDraw, inputs: Inputs) -> Measured:
-        """Measure as for any round; precision and recall are those of the released items."""
-        found, estimate = self.estimate(draw)
-        precision, recall = hits(reported(estimate, self.top), draw.clients.mean, self.top)
-        return dataclasses.replace(
-            found, metrics={**found.metrics, "precision": precision, "recall": recall}
-        )
 
-    def estimate(self, draw: RoundDraw) -> tuple[Measured, NDArray[np.floating]]:
-        """Decode the round."""
-        return measure_round(draw, self.spec.decoder, top=self.top)
+@lru_cache(maxsize=1)
+def _items(data: str | None) -> ClientSets:
+    """Return the items of clients; the last are kept, since a sweep counts them many times."""
+    return client_items(data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,12 +461,6 @@ class TaskCell(Cell):
             there = len(load_data(self.config.task, inputs.data).clients)
             found["clients"] = min(self.config.clients, there)
         return found
-
-    def check(self, inputs: Inputs = NO_INPUTS) -> None:
-        if not tasks.get(self.config.task).trains:
-            raise ValueError(
-                f"task={self.config.task!r} trains nothing; its rounds are HittersCell."
-            )
 
     def draw_key(self) -> str:
         return self.key()  # training runs share nothing

@@ -73,10 +73,8 @@ def draw_round(
     return RoundDraw(aggregate, clients, None if threshold or per_layer else encoder)
 
 
-def measure_round(
-    draw: RoundDraw, decoder: str, *, top: int
-) -> tuple[Measured, NDArray[np.floating]]:
-    """Decode a round and compare with the truth; return what was measured and the estimate."""
+def measure_round(draw: RoundDraw, decoder: str, *, top: int) -> Measured:
+    """Decode a round and compare with the truth."""
     aggregate, clients = draw.aggregate, draw.clients
     solver = parse_decoder(decoder, clients.shapes, clients.domain)
     start = time.perf_counter()
@@ -118,7 +116,7 @@ def measure_round(
     )
     metrics["theory_limit"] = message_passing_limit(fitted, truth, noise_std, m, draw.sketched_by)
     metrics |= {**_layers(estimate, clients), **_intervals(fitted, truth)}
-    return Measured(metrics, seconds), estimate
+    return Measured(metrics, seconds)
 
 
 def _intervals(fitted: Any, truth: NDArray[np.float64]) -> dict[str, float]:

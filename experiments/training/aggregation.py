@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from experiments.datasets.domains import Domain
 from experiments.decoders import parse_decoder
 from experiments.models.architectures import Architecture
 from experiments.training.config import TrainingConfig
@@ -48,12 +47,8 @@ class Aggregator:
         Of the model: length of an update, and its layers for decoders that use them.
     population : int
         Clients from whom cohorts are drawn.
-    dense : bool
-        Whether the mean is dense, as updates of models are, or truly sparse.
     ledger : Ledger, optional
         Charged by every round before its sum is opened. Default: one in memory.
-    domain : Domain, optional
-        What the entries of a vector are, where they are items: scores by item need it.
 
     Attributes
     ----------
@@ -79,12 +74,10 @@ class Aggregator:
         architecture: Architecture,
         population: int,
         *,
-        dense: bool = True,
         ledger: Ledger | None = None,
-        domain: Domain | None = None,
     ) -> None:
         spec = config.spec
-        self.config, self.population, self.dense = config, population, dense
+        self.config, self.population = config, population
         self.n_clients = min(config.clients, population)
         self.dim = architecture.n_parameters
         self.adaptive = isinstance(spec.clip_norm, AdaptiveClip)
@@ -95,7 +88,6 @@ class Aggregator:
             spec.decoder if config.sketches else "linear",
             debias=bool(config.debias),
             shapes=architecture.shapes,
-            domain=domain,
         )
         # a cohort that follows from the seed is no secret
         self.sampling = Sampling(self.n_clients, population, secret=config.private_noise)
@@ -191,9 +183,9 @@ class Aggregator:
         return _within(updates, self.clip_norm, self._buffer)
 
     def _decode(self, round_: SparseSecAgg) -> NDArray[np.float64]:
-        # What a sparse fit leaves of a dense mean is noise to it as well: the Lasso then estimates
-        # its noise, since the mechanism's alone is far too small.
-        known = not (self.dense and isinstance(self.decoder, LassoSolver))
+        # what a sparse fit leaves of a dense mean is noise to it as well: the Lasso estimates its
+        # noise, since the mechanism's alone is far too small
+        known = not isinstance(self.decoder, LassoSolver)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", ConvergenceWarning)
             solver = self.decoder.fit(
@@ -311,9 +303,7 @@ class _Charges:
         self.ledger.settle(number, privacy.sampled(self.sampling))
 
 
-def training_decoder(
-    spec: str, *, debias: bool, shapes: Any, domain: Domain | None = None
-) -> Solver:
+def training_decoder(spec: str, *, debias: bool, shapes: Any) -> Solver:
     """Return the decoder of a text, unbiased where it can be and the text does not say.
 
     Examples
@@ -323,7 +313,7 @@ def training_decoder(
     >>> training_decoder("amp:debias=False", debias=True, shapes=None)
     AMP()
     """
-    solver = parse_decoder(spec, shapes, domain)
+    solver = parse_decoder(spec, shapes)
     if "debias" in solver.get_params(deep=False) and "debias" not in spec:
         solver.set_params(debias=debias)
     return solver

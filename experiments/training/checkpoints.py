@@ -7,7 +7,6 @@ describes, so it is refused and the difference named.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.datasets.arrays import read_npz
-from experiments.private_files import make_folder, open_private
+from experiments.private_files import make_folder, replacing
 from experiments.training.config import TrainingConfig
 from experiments.training.records import PrivacySpent, RoundRecord, TrainingState
 from sparse_secagg.privacy import Ledger
@@ -113,18 +112,8 @@ class CheckpointFile:
             "unconverged": state.unconverged,
         }
         text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
-        temporary = self.path.with_name(f".{NAME}.{os.getpid()}.tmp")
-        with open_private(temporary) as file:
-            np.savez(
-                file,
-                document=text,
-                weights=state.weights,
-                velocity=state.velocity,
-                dropped=state.dropped,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        with replacing(self.path) as file:
+            np.savez(file, document=text, **{name: getattr(state, name) for name in _ARRAYS})
 
     def _load(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         try:

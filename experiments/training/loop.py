@@ -43,7 +43,6 @@ from experiments.training.callbacks import (
 )
 from experiments.training.checkpoints import CheckpointFile
 from experiments.training.config import TrainingConfig
-from experiments.training.heavy_hitters import one_round
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from experiments.training.seeds import ClientRandomness
 from solvers.parallel import one_blas_thread
@@ -111,22 +110,15 @@ def run_training(
     >>> len(result.accuracy)
     1
     """
-    task = tasks.get(config.task)
-    folder = None if output is None else Path(output)
-    if scheduler is not None and (not task.trains or task.model().sparse):
+    model = tasks.get(config.task).model()
+    if scheduler is not None and model.sparse:
         raise ValueError(
             f"scheduler={scheduler!r}: clusters train models with dense updates, which "
             f"task={config.task!r} does not have; leave it out."
         )
-    if not task.trains:
-        # a simulated round costs nobody anything, so that only real ones add up in the folder
-        ledger = CheckpointFile(folder if config.private_noise else None, config).ledger()
-        data = load_data(config.task, config.data)
-        return one_round(config, data, record=record, progress=progress, ledger=ledger)
-    model = task.model()
     # a decoder that does not exist must not cost the loading of the data
     training_decoder(config.spec.decoder, debias=config.debias, shapes=model.shapes)
-    file = CheckpointFile(folder, config)
+    file = CheckpointFile(None if output is None else Path(output), config)
     hooks: list[Callback] = [
         Checkpoints(file, resume=resume, every=checkpoint_every),
         LedgerFile(file),

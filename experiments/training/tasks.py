@@ -9,9 +9,8 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from experiments import datasets
@@ -19,6 +18,8 @@ from experiments.datasets.files import data_folder
 from experiments.models import MLP, Model, WordClassifier
 
 Data = str | os.PathLike[str] | None
+#: One round in which nothing is trained: which items clients hold.
+HEAVY_HITTERS = "heavy-hitters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,6 @@ class Settings:
     clip_norm: float | str = 0.5  # ℓ₂ clip of an update
     n_bits: int = 16  # bits of a coordinate of a message
     n_rows: int = 15  # rows of a count sketch
-    epsilon: float | None = None  # ε, where neither it nor z is given; None is no noise
-    compression: float = 1.0
-    decoder: str = "linear"  # as in :func:`experiments.decoders.parse_decoder`.
-    debias: bool = True  # whether decoders give their unbiased estimate
 
 
 @dataclass(frozen=True)
@@ -53,19 +50,7 @@ class Task:
     settings: Settings  # defaults of a run
     #: From the ``--data`` option to :class:`~experiments.datasets.ClientData`.
     load: Callable[[Data], Any] = field(repr=False)
-    #: Returns the model; None where one round's mean itself is wanted.
-    build: Callable[[], Model] | None = field(repr=False)
-
-    @property
-    def trains(self) -> bool:
-        """Whether there is a model to train."""
-        return self.build is not None
-
-    def model(self) -> Model:
-        """Return the model."""
-        if self.build is None:
-            raise ValueError(f"task={self.name!r} has no model: one round's mean is all it wants.")
-        return self.build()
+    model: Callable[[], Model] = field(repr=False)  # returns the model
 
 
 def names() -> list[str]:
@@ -86,6 +71,11 @@ def get(name: str) -> Task:
         return _TASKS[name]
     close = difflib.get_close_matches(str(name), names(), n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
+    if name == HEAVY_HITTERS:
+        hint = (
+            " Heavy hitters train nothing: sparse-secagg count finds them, and sweep --task "
+            f"{HEAVY_HITTERS} compares decoders on them."
+        )
     raise ValueError(f"task={name!r} is not known; there are {', '.join(names())}.{hint}")
 
 
@@ -121,24 +111,6 @@ def _stack_overflow(data: Data) -> datasets.ClientData:
 
 def _sites(data: Data) -> datasets.ClientData:
     return datasets.word_numbers(datasets.stack_exchange(data), vocabulary_size=20_000)
-
-
-def _presence(data: Data) -> datasets.ClientSets:
-    """Return the identifiers of the standard library; with ``data``, the words people use."""
-    if data is None:
-        return datasets.python_identifiers()
-    path = Path(data)
-    posts = path if path.name.startswith("se_all.json") else path / "se_all.json.gz"
-    found = datasets.stack_exchange(posts) if posts.is_file() else datasets.load(path)
-    if isinstance(found, datasets.ClientTexts):
-        public = datasets.PublicList("Python's documentation", datasets.public_words)
-        return replace(datasets.client_words(found), public_list=public)
-    if not isinstance(found, datasets.ClientSets):
-        raise ValueError(
-            f"data={str(data)!r} holds examples, not sets of items or texts; heavy-hitters takes "
-            "Stack Exchange, a folder of text files, or an .npz of items by client."
-        )
-    return found
 
 
 # -- models -------------------------------------------------------------------------------------
@@ -285,22 +257,6 @@ _TASKS = {
             _STACK_OVERFLOW,
             _stack_overflow,
             _lstm(10_004, 96, 670),
-        ),
-        Task(
-            "heavy-hitters",
-            "which identifiers Python's standard library uses, or words that people use: one round",
-            Settings(
-                rounds=1,
-                clients=1_000_000,
-                clip_norm=1.0,
-                epsilon=1.0,
-                compression=10.0,
-                decoder="amp",
-                debias=False,
-                n_bits=18,
-            ),
-            _presence,
-            None,
         ),
     )
 }

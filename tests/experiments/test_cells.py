@@ -311,7 +311,7 @@ def test_a_training_run_is_a_cell():
         ("digits", {"rate": 1}, "rate=1: TrainingConfig has no such parameter"),
         ("digits", {"rounds": 0}, "rounds=0"),
         ("digits", {"momentum": 1.0}, "momentum=1.0 must lie in"),
-        ("heavy-hitters", {}, "trains nothing"),
+        ("heavy-hitters", {}, "train nothing"),
     ],
 )
 def test_bad_training_cells_are_refused(task, values, words):

@@ -14,20 +14,11 @@ from experiments.training.loop import load_data
 @pytest.fixture
 def small(monkeypatch):
     data = datasets.python_identifiers(max_files=60)
-    tasks = {
-        name: replace(tasks_module.get(name), settings=settings, load=load)
-        for name, load in (
-            ("heavy-hitters", lambda _: data),
-            ("digits-300", tasks_module.get("digits-300").load),
-        )
-        for settings in [replace(tasks_module.get(name).settings, rounds=3)]
-    }
-    tasks["heavy-hitters"] = replace(
-        tasks["heavy-hitters"], settings=replace(tasks["heavy-hitters"].settings, rounds=1)
-    )
+    task = tasks_module.get("digits-300")
+    short = replace(task, settings=replace(task.settings, rounds=3))
     get = tasks_module.get
     monkeypatch.setattr(datasets, "python_identifiers", lambda: data)
-    monkeypatch.setattr(tasks_module, "get", lambda name: tasks.get(name) or get(name))
+    monkeypatch.setattr(tasks_module, "get", lambda name: short if name == task.name else get(name))
     load_data.cache_clear()
     yield data
     load_data.cache_clear()

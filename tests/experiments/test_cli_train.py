@@ -65,7 +65,7 @@ def test_layers_threshold_and_batches_reach_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--task", "chess"], "heavy-hitters"),
+        (["--task", "chess"], "next-word-paper"),
         (["--clip-norm", "often"], "adaptive"),
         (["--epsilon", "1", "--noise-multiplier", "1"], "both set the noise"),
         (["--decoder", "nonsense"], "nonsense"),

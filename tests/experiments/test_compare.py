@@ -18,7 +18,6 @@ from experiments.cli.app import app
 from experiments.cli.options import spread, words
 from experiments.cli.sweeping import default_decoders, recommendations
 from experiments.decoders import parse_decoder
-from experiments.recordings.prepared import prepare_round
 from experiments.recordings.recording import Recording
 from experiments.results.compressibility import compressibility
 from experiments.sweeps.cell import Inputs
@@ -40,12 +39,12 @@ class TestRounds:
     def test_truth_is_the_mean_that_the_pipeline_estimates(self, form, monkeypatch):
         X = self.X.copy()
         X[3, 5], X[4, 0] = np.nan, -np.inf
-        monkeypatch.setattr("experiments.recordings.prepared._BLOCK_BYTES", 2000)
+        monkeypatch.setattr("experiments.sweeps.recorded._BLOCK_BYTES", 2000)
         monkeypatch.setattr(
-            "experiments.recordings.prepared._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
+            "experiments.sweeps.recorded._SPARSE_UP_TO", 0.0 if form is np.asarray else 1.0
         )
-        data = prepare_round(7, X, 2.0)
-        assert sp.issparse(data.X) == (form is sp.csr_array)
+        data = RecordedRound(7, X, {}, None).prepared(2.0)
+        assert sp.issparse(data.rows) == (form is sp.csr_array)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)
             fitted = SparseSecAgg(
@@ -55,32 +54,32 @@ class TestRounds:
                 n_bits=40,
                 decoder="linear",
                 diagnostics=True,
-            ).fit(data.X)
-        np.testing.assert_allclose(data.truth, fitted.mean_, atol=1e-7)
+            ).fit(data.rows)
+        np.testing.assert_allclose(data.mean, fitted.mean_, atol=1e-7)
         assert data.n_nonfinite == 2 == fitted.diagnostics_.n_nonfinite
         assert data.n_clipped == fitted.diagnostics_.n_clipped > 0
 
     def test_the_clip_is_the_given_one_then_the_recorded_one_then_the_median(self):
-        assert RecordedRound(self.X, {}, 1.5).clip(0, 2.0) == 2.0
-        assert RecordedRound(self.X, {}, 1.5).clip(0, None) == 1.5
+        assert RecordedRound(0, self.X, {}, 1.5).clip(2.0) == 2.0
+        assert RecordedRound(0, self.X, {}, 1.5).clip(None) == 1.5
         norms = np.linalg.norm(self.X.astype(float), axis=1)
-        assert RecordedRound(self.X, {}, None).clip(0, None) == pytest.approx(np.median(norms))
+        assert RecordedRound(0, self.X, {}, None).clip(None) == pytest.approx(np.median(norms))
 
     def test_rounds_that_say_nothing_are_refused(self):
         zero = np.zeros((4, 3), dtype=np.float32)
         with pytest.raises(
             ValueError, match="round 2: no update is a finite vector other than zero"
         ):
-            RecordedRound(zero, {}, None).clip(2, None)
+            RecordedRound(2, zero, {}, None).clip(None)
         with pytest.raises(ValueError, match="round 2: the mean of the updates is zero"):
-            prepare_round(2, zero, 1.0)
+            RecordedRound(2, zero, {}, None).prepared(1.0)
 
     def test_mostly_zero_rounds_become_sparse(self):
         X = sp.random_array((50, 100), density=0.02, rng=0, dtype=np.float32)
-        data = prepare_round(0, X.toarray(), 1e9)
-        assert sp.issparse(data.X)
-        np.testing.assert_array_equal(data.X.toarray(), X.toarray())
-        np.testing.assert_allclose(data.truth, X.toarray().astype(float).mean(axis=0), atol=1e-12)
+        data = RecordedRound(0, X.toarray(), {}, None).prepared(1e9)
+        assert sp.issparse(data.rows)
+        np.testing.assert_array_equal(data.rows.toarray(), X.toarray())
+        np.testing.assert_allclose(data.mean, X.toarray().astype(float).mean(axis=0), atol=1e-12)
 
     def test_energy_by_hand(self):
         found = compressibility(np.array([0.0, 3.0, 0.0, -4.0]), {"a": (2, 2)})
@@ -269,8 +268,8 @@ class TestCommand:
             (["REC", "--epsilon", "0"], "epsilon=0.0"),
             (["REC", "--epsilon", "nan"], "epsilon=nan"),
             (["REC", "--epsilon", "one"], "--epsilon one must be a number"),
-            (["REC", "--draws", "0"], "--draws 0"),
-            (["REC", "--top", "0"], "top=0"),
+            (["REC", "--draws", "0"], "'--draws': 0 must be"),
+            (["REC", "--top", "0"], "'--top': 0 must be"),
             (["REC", "--round", "3"], "round 3 is not in"),
             (["REC", "--encoder", "nothing"], "nothing"),
             (["REC", "--encoder", "hadamard", "--decoder", "median"], "needs encoder"),

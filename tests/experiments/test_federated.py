@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.datasets import word_numbers
+from experiments.datasets import ClientTexts, word_numbers
 from experiments.models import WordClassifier, multilayer_perceptron
 from experiments.recordings.recording import Recording
 from experiments.report import training_report
@@ -76,8 +76,8 @@ def sites(monkeypatch):
     """A small task of the kind of "site", whose updates are sparse."""
     words = {"tea": "leaf pot cup", "coffee": "bean roast cup", "beer": "hop malt glass"}
     texts = {f"{s}/{k}": [own, own.split()[k % 3]] for s, own in words.items() for k in range(8)}
-    data, get = word_numbers(texts, vocabulary_size=20, max_words=5), tasks.get
-    task = replace(get("site"), load=lambda _: data, build=lambda: WordClassifier(20, 3))
+    data, get = word_numbers(ClientTexts(texts), vocabulary_size=20, max_words=5), tasks.get
+    task = replace(get("site"), load=lambda _: data, model=lambda: WordClassifier(20, 3))
     monkeypatch.setattr(tasks, "get", lambda name: task if name == "site" else get(name))
     load_data.cache_clear()
     yield TrainingConfig(task="site", rounds=4, clients=12)
@@ -513,7 +513,6 @@ def test_recorded_updates_are_those_before_clipping(tmp_path):
         ({"layer_compression": "dense1=0.5"}, "dense1=0.5 must be a number of at least 1"),
         ({"layer_compression": "dense1=2,dense1=3"}, "each name once"),
         ({"layer_compression": "dense1=2", "per_layer": True}, "give one of them"),
-        ({"layer_compression": "a=2", "task": "heavy-hitters"}, "has no layers"),
         ({"clip_shares": "a=0.5"}, "a share for each group"),
         ({"clip_shares": "a=0.9,rest=0.9", "layer_compression": "a=2"}, "they sum to 1.62"),
     ],

@@ -200,7 +200,6 @@ class TestManifest:
 
     def test_an_endless_manifest_is_not_read(self, path, monkeypatch):
         os.truncate(path / "recording.json", 2**40)  # sparse: takes no space
-        monkeypatch.setattr("experiments.recordings.files.MAX_MANIFEST_BYTES", 2**20)
         monkeypatch.setattr("experiments.recordings.format.MAX_MANIFEST_BYTES", 2**20)
         with pytest.raises(RecordingError, match="above the limit"):
             Recording.open(path)

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from experiments import datasets
 from experiments.datasets import (
     DataError,
     MissingDataError,
@@ -32,7 +31,7 @@ def arrays(n=12):
 def test_writers_keep_their_images_in_order(tmp_path):
     parts = arrays()
     np.savez_compressed(tmp_path / "mnist_by_writer.npz", **parts)
-    data = datasets.load("mnist-by-writer", tmp_path)
+    data = mnist_by_writer(tmp_path)
     assert list(data.clients) == ["3", "5", "7"]
     x, y = data.clients["3"]
     np.testing.assert_array_equal(y, parts["labels"][[1, 3, 6]])
@@ -104,14 +103,14 @@ def test_writers_from_qmnist(tmp_path, zipped):
     labels["train"][:, 2] = [30, 4, 4, 30, 4, 4, 100, 30, 4]
     for part in n:
         write_idx(tmp_path, f"qmnist-{part}-labels-idx2-int", labels[part], zipped)
-    for data in (mnist_by_writer(tmp_path), datasets.load(tmp_path)):
-        assert list(data.clients) == ["4", "30", "100"]
-        x, y = data.clients["30"]
-        np.testing.assert_array_equal(y, labels["train"][[0, 3, 7], 0])
-        np.testing.assert_allclose(
-            x, images["train"][[0, 3, 7]].reshape(3, 784) / 255, rtol=1e-6, atol=0
-        )
-        np.testing.assert_array_equal(data.test[1], labels["test"][:, 0])
+    data = mnist_by_writer(tmp_path)
+    assert list(data.clients) == ["4", "30", "100"]
+    x, y = data.clients["30"]
+    np.testing.assert_array_equal(y, labels["train"][[0, 3, 7], 0])
+    np.testing.assert_allclose(
+        x, images["train"][[0, 3, 7]].reshape(3, 784) / 255, rtol=1e-6, atol=0
+    )
+    np.testing.assert_array_equal(data.test[1], labels["test"][:, 0])
     (tmp_path / f"qmnist-test-labels-idx2-int{'.gz' * zipped}").unlink()
     with pytest.raises(MissingDataError, match="qmnist-test-labels-idx2-int"):
         mnist_by_writer(tmp_path)

@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from experiments import datasets
 from experiments.datasets import (
     ClientTexts,
     DataError,
     LazyClients,
     Vocabulary,
+    client_items,
     client_words,
     next_word,
     python_docstrings,
@@ -33,7 +33,7 @@ TEXTS = {
 
 
 def test_words_people_use():
-    sets = client_words(TEXTS)
+    sets = client_words(ClientTexts(TEXTS))
     assert sets.clients == ["ann", "bob", "cid", "dot"]
     used = {
         client: {sets.vocabulary[j] for j in sets.presence[[i]].indices}
@@ -63,14 +63,6 @@ def test_sequences_of_the_papers_setting():
     assert x.dtype == y.dtype == np.int64
 
 
-def test_vocabulary_from_a_list_of_counts(tmp_path):
-    path = tmp_path / "stackoverflow.word_count"
-    path.write_text("the 341691\n. 341000\nto 340000\nrare 3\n")
-    assert Vocabulary.read(path, 3).words == ("the", ".", "to")
-    with pytest.raises(DataError, match="size=5"):
-        Vocabulary.read(path, 5)
-
-
 def slow_pairs(text, vocabulary, length):
     """Return (input, target) words as a list walked by hand."""
     line = ["<bos>", *[t if t in vocabulary.words else "<oov>" for t in tokens(text)][:length]]
@@ -81,22 +73,25 @@ def slow_pairs(text, vocabulary, length):
 
 def test_targets_are_the_next_words():
     people = {f"p{k}": [f"word{k} and word{k + 1} or thing."] * (k + 1) for k in range(10)}
-    data = next_word(people, vocabulary_size=8, sequence_length=4, test_fraction=0.3, seed=2)
+    data = next_word(
+        ClientTexts(people), vocabulary_size=8, sequence_length=4, test_fraction=0.3, seed=2
+    )
     assert len(data.clients) == 7
     assert data.vocabulary.size == 12
     for name, (x, y) in data.clients.items():
         assert len(x) == len(people[name])
         np.testing.assert_array_equal(x[:, 1:], y[:, :-1])
         pairs = slow_pairs(people[name][0], data.vocabulary, 4)
-        assert data.vocabulary.decode(x[0]).split() == [a for a, _ in pairs]
-        assert data.vocabulary.decode(y[0]).split() == [b for _, b in pairs]
+        names = ["<pad>", *data.vocabulary.words, "<oov>", "<bos>", "<eos>"]
+        assert [names[k] for k in x[0] if k] == [a for a, _ in pairs]
+        assert [names[k] for k in y[0] if k] == [b for _, b in pairs]
     tested = {name for name in people if name not in data.clients}
     assert len(data.test[0]) == sum(len(people[name]) for name in tested)
 
 
 def test_the_vocabulary_comes_from_training_clients_only():
     people = {f"p{k}": [f"own{k} common"] for k in range(10)}
-    data = next_word(people, vocabulary_size=100)
+    data = next_word(ClientTexts(people), vocabulary_size=100)
     held_out = set(people) - set(data.clients)
     assert set(data.vocabulary.words) == {"common"} | {f"own{name[1:]}" for name in data.clients}
     assert held_out
@@ -104,16 +99,18 @@ def test_the_vocabulary_comes_from_training_clients_only():
 
 def test_limits_on_sentences():
     people = {f"p{k}": ["One. Two! Three? Four."] * (k + 1) for k in range(5)}
-    data = next_word(people, max_sentences=2, max_test_sentences=3, min_sentences=9)
+    data = next_word(ClientTexts(people), max_sentences=2, max_test_sentences=3, min_sentences=9)
     assert set(data.clients) <= {"p2", "p3", "p4"}
     assert {len(x) for x, _ in data.clients.values()} == {2}
     assert len(data.test[0]) == 3
     with pytest.raises(ValueError, match="min_sentences=100 leaves 0 clients"):
-        next_word(people, min_sentences=100)
+        next_word(ClientTexts(people), min_sentences=100)
+    with pytest.raises(ValueError, match="min_sentences=0"):
+        next_word(ClientTexts(people), min_sentences=0)
     with pytest.raises(ValueError, match="sequence_length=0"):
-        next_word(people, sequence_length=0)
+        next_word(ClientTexts(people), sequence_length=0)
     with pytest.raises(ValueError, match="test_fraction=1"):
-        next_word(people, test_fraction=1)
+        next_word(ClientTexts(people), test_fraction=1)
 
 
 def test_large_sources_are_encoded_client_by_client():
@@ -124,16 +121,18 @@ def test_large_sources_are_encoded_client_by_client():
         return [f"text of {name}"]
 
     texts = ClientTexts(LazyClients(["a", "b"], read), LazyClients(["c"], read))
-    data = next_word(texts, vocabulary=Vocabulary(("text", "of")))
-    assert asked == ["c"]
-    np.testing.assert_array_equal(data.clients["a"][1][0, :4], [1, 2, 3, 5])
-    assert asked == ["c", "a"]
+    data = next_word(texts, vocabulary_size=2)
+    assert data.vocabulary.words == ("of", "text")
+    assert asked == ["a", "b", "c"]  # once for the vocabulary, and for the test
+    np.testing.assert_array_equal(data.clients["a"][1][0, :4], [2, 1, 3, 5])
+    assert asked == ["a", "b", "c", "a"]
 
 
 def test_texts_of_pathological_shape_take_linear_time():
     assert [len(token) for token in tokens("a-" * 200_000)] == [399_999, 1]
     assert len(tokens("'" * 300_000)) == 300_000
-    data = next_word({"a": [". " * 100_000 + "x"], "b": ["y" * 10**6]}, vocabulary_size=5)
+    texts = ClientTexts({"a": [". " * 100_000 + "x"], "b": ["y" * 10**6]})
+    data = next_word(texts, vocabulary_size=5)
     assert len(data.clients) == 1
 
 
@@ -150,8 +149,8 @@ POSTS = [
 def test_stack_exchange_by_site_and_user(tmp_path):
     (tmp_path / "se_all.json.gz").write_bytes(gzip.compress(json.dumps(POSTS).encode()))
     for texts in (
-        datasets.load("stack-exchange", tmp_path),
-        datasets.load("se_all.json.gz", tmp_path),
+        stack_exchange(tmp_path),
+        stack_exchange(tmp_path / "se_all.json.gz"),
     ):
         assert dict(texts.clients) == {
             "bicycles/7": ["My bike", "Thanks"],
@@ -176,7 +175,7 @@ def test_folders_and_files_are_clients(tmp_path):
     (tmp_path / "ann" / "2020" / "b.txt").write_text("two", encoding="utf-8")
     (tmp_path / "bob.txt").write_text("thrée", encoding="utf-8")
     (tmp_path / "notes.pdf").write_bytes(b"\xff")
-    texts = datasets.load(tmp_path)
+    texts = text_folder(tmp_path)
     assert {name: sorted(own) for name, own in texts.clients.items()} == {
         "ann": ["one", "two"],
         "bob": ["thrée"],
@@ -224,7 +223,9 @@ def test_word_numbers_are_the_different_words_of_a_text_and_its_site():
         "coffee/cid": ["black coffee"],
         "coffee/dot": ["black coffee or coffee"],
     }
-    data = word_numbers(texts, vocabulary_size=4, max_words=3, test_fraction=0.25, seed=1)
+    data = word_numbers(
+        ClientTexts(texts), vocabulary_size=4, max_words=3, test_fraction=0.25, seed=1
+    )
     (held_out,) = texts.keys() - data.clients.keys()
     vocabulary = Vocabulary.of({k: v for k, v in texts.items() if k != held_out}, 4)
     for name, (x, y) in data.clients.items():
@@ -247,3 +248,17 @@ def test_the_papers_words_come_from_stack_exchange_where_that_is_what_there_is(t
     assert len(data.clients) == 4 - len(data.test[1]) // 2
     with pytest.raises(DataError, match="stackoverflow"):
         tasks.get("next-word-paper").load(tmp_path / "nothing")
+
+
+def test_items_are_identifiers_or_words_of_a_folder_or_of_stack_exchange(tmp_path):
+    folder = tmp_path / "texts"
+    for client in ("ann", "bob"):
+        (folder / client).mkdir(parents=True)
+        (folder / client / "a.txt").write_text(f"hello {client} and everybody")
+    found = client_items(folder)
+    assert found.clients == ["ann", "bob"]
+    assert {"hello", "ann", "everybody"} <= set(found.vocabulary)
+    assert "and" in found.public_list.read()
+    (tmp_path / "se_all.json.gz").write_bytes(gzip.compress(json.dumps(POSTS).encode()))
+    for data in (tmp_path, tmp_path / "se_all.json.gz"):
+        assert "bike" in client_items(data).vocabulary

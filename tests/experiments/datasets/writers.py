@@ -1,6 +1,5 @@
 """Files in the published formats, from their descriptions, with none of the readers' code."""
 
-import sqlite3
 import struct
 import tracemalloc
 from contextlib import contextmanager
@@ -19,72 +18,6 @@ def idx(array):
         + sizes
         + array.astype(array.dtype.newbyteorder(">")).tobytes()
     )
-
-
-def varint(number):
-    number %= 1 << 64
-    out = bytearray()
-    while number > 127:
-        out.append(128 + number % 128)
-        number //= 128
-    return bytes([*out, number])
-
-
-def delimited(number, content):
-    return varint(8 * number + 2) + varint(len(content)) + content
-
-
-def feature(values, *, packed=True):
-    values = list(values)
-    if values and isinstance(values[0], bytes):
-        return delimited(1, b"".join(delimited(1, value) for value in values))
-    if values and isinstance(values[0], float):
-        if packed:
-            return delimited(2, delimited(1, struct.pack(f"<{len(values)}f", *values)))
-        return delimited(2, b"".join(varint(8 + 5) + struct.pack("<f", v) for v in values))
-    if packed:
-        return delimited(3, delimited(1, b"".join(varint(v) for v in values)))
-    return delimited(3, b"".join(varint(8) + varint(v) for v in values))
-
-
-def example(features, *, packed=True):
-    entries = b"".join(
-        delimited(1, delimited(1, name.encode()) + delimited(2, feature(values, packed=packed)))
-        for name, values in features.items()
-    )
-    return delimited(1, entries)
-
-
-def sqlite(path, splits, *, metadata=True):
-    """``splits``: {split: {client: [serialized examples]}}."""
-    connection = sqlite3.connect(path)
-    with connection:
-        connection.execute(
-            "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL, "
-            "serialized_example_proto BLOB NOT NULL)"
-        )
-        connection.execute("CREATE INDEX idx_examples_client_id ON examples (client_id)")
-        connection.execute(
-            "CREATE INDEX idx_examples_client_id_split ON examples (split_name, client_id)"
-        )
-        if metadata:
-            connection.execute(
-                "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT NOT NULL, "
-                "num_examples INTEGER NOT NULL)"
-            )
-        for split, clients in splits.items():
-            for client, messages in clients.items():
-                if metadata:
-                    connection.execute(
-                        "INSERT INTO client_metadata VALUES (?, ?, ?)",
-                        (client, split, len(messages)),
-                    )
-                connection.executemany(
-                    "INSERT INTO examples VALUES (?, ?, ?)",
-                    [(split, client, message) for message in messages],
-                )
-    connection.close()
-    return path
 
 
 def hdf5(path, clients):
