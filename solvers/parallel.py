@@ -64,6 +64,10 @@ def for_each(
     that calls ``for_each`` runs its own tasks itself: waiting for helpers that wait in turn
     could block for ever.
     """
+    if not threaded or n_tasks <= 1 or getattr(_inside, "tasks", False):
+        for i in range(n_tasks):
+            task(i)
+        return
     queue = iter(range(n_tasks))
     ended: list[int] = []
     go_on = threading.Event()
@@ -86,10 +90,6 @@ def for_each(
         finally:
             _inside.tasks = False
 
-    if not threaded or n_tasks <= 1 or getattr(_inside, "tasks", False):
-        for i in queue:
-            task(i)
-        return
     helpers = [_helpers().submit(work) for _ in range(min(n_threads(), n_tasks) - 1)]
     try:
         work()

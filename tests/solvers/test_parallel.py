@@ -3,6 +3,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401  its BLAS is among those that are limited
 from threadpoolctl import threadpool_info
 
 from solvers.parallel import (
