@@ -2,7 +2,8 @@
 
 Part "noise": the level of a private round's noise alone. Part "round": clients, clipping,
 distributed discrete Gaussian and modular sums, at (1, 1e-5)- and (4, 1e-5)-DP. Part "kinds":
-weighted rounds, dropouts, layers, float32. ``COVERAGE_PARTS=noise`` runs one of them,
+weighted rounds, dropouts, layers, float32. Each cell is a mean over draws; beside the cells stands
+what chance leaves of them. ``COVERAGE_PARTS=noise`` runs one part,
 ``COVERAGE_JOBS=2`` uses so many processes, ``COVERAGE_DRAWS=10`` so many draws, and
 ``COVERAGE_EPSILONS=1`` only that level.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy import stats
 
 import solvers
 from benchmarks.accuracy import signal
@@ -39,6 +41,8 @@ DECODERS = {
     "linear": solvers.get("linear"),
     "median": solvers.get("median"),
 }
+#: Dear ones are measured in every second or fourth draw only.
+EVERY = {"Gaussian": 2, "count t=4": 4, "median": 4}
 #: What one decoding tells: shares of intervals that cover, of false discoveries, of entries found.
 COLUMNS = ("all", "largest", "at once", "selected", "false", "power")
 
@@ -51,7 +55,7 @@ def run(quick: bool) -> list[Report]:
         return int(os.environ.get("COVERAGE_DRAWS", "2" if quick else str(full)))
 
     parts = {
-        "noise": lambda: grid("noise", draws(200), jobs, (1.0,)),
+        "noise": lambda: grid("noise", draws(200), jobs, epsilons),
         "round": lambda: grid("round", draws(40), jobs, epsilons),
         "kinds": lambda: [kinds_of_rounds(draws(40))],
     }
@@ -113,63 +117,72 @@ def _inside(intervals: np.ndarray, x: np.ndarray) -> np.ndarray:
 # --- the grid
 
 
-def cell(part: str, kind: str, name: str, r: int, draws: int, epsilon: float) -> dict[str, Any]:
-    """Return the mean over the draws of what each decoder tells."""
-    found: dict[str, list[list[float]]] = {key: [] for key in DECODERS}
-    for seed in range(draws):
-        rng = np.random.default_rng([81, seed])
-        x = mean_of(kind, D, rng)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            A, y, noise = sketched(part, x, name, r, epsilon, seed, rng)
-            for key, solver in DECODERS.items():
-                if key == "median" and not hasattr(A, "row_estimates"):
-                    continue
-                solver.fit(A, y, noise_std=noise)
-                found[key].append(measured(solver, x, A.shape[0]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {key: np.nanmean(rows, axis=0) for key, rows in found.items() if rows}
+def draw(part: str, kind: str, seed: int, epsilon: float) -> dict[tuple[str, int, str], list]:
+    """Return the shares of COLUMNS of one mean: for each ensemble, compression and decoder.
+
+    With the noise level alone only message passing and the Lasso are looked at.
+    """
+    rng = np.random.default_rng([81, seed])
+    x = mean_of(kind, D, rng)
+    X = clients_of(x, rng) if part == "round" else None
+    found = {}
+    for name in _due(ENSEMBLES, seed):
+        for r in COMPRESSIONS:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                A, y, noise = sketched(x, X, name, r, epsilon, seed)
+                for decoder in _due(DECODERS if part == "round" else ("amp", "lasso"), seed):
+                    if decoder != "median" or hasattr(A, "row_estimates"):
+                        solver = DECODERS[decoder].fit(A, y, noise_std=noise)
+                        found[name, r, decoder] = measured(solver, x, A.shape[0])
+    return found
+
+
+def _due(names: Iterable[str], seed: int) -> list[str]:
+    return [name for name in names if seed % EVERY.get(name, 1) == 0]
 
 
 def sketched(
-    part: str, x: np.ndarray, name: str, r: int, epsilon: float, seed: int, rng: Any
+    x: np.ndarray, X: np.ndarray | None, name: str, r: int, epsilon: float, seed: int
 ) -> tuple[Any, np.ndarray, float]:
     """Return operator, sketch and noise level of a private round, or of its noise level alone."""
     encoder = encoder_of(name).set_params(n_components=len(x) // r, random_state=seed)
-    if part == "noise":
+    if X is None:
         A = encoder.fit_dimension(len(x)).operator_
         noise = {1.0: 4.05, 4.0: 1.17}[epsilon] * CLIP / N_CLIENTS
+        rng = np.random.default_rng([82, seed, r])
         return A, A.matvec(x) + noise * rng.standard_normal(A.shape[0]), noise
     estimator = SparseSecAgg(
         encoder, epsilon=epsilon, delta=DELTA, clip_norm=CLIP, decoder="linear", random_state=seed,
         simulation_seed=seed,
-    ).fit(clients_of(x, rng))  # fmt: skip
+    ).fit(X)  # fmt: skip
     return estimator.operator_, estimator.sketch_, estimator.noise_std_
 
 
 def grid(part: str, draws: int, jobs: int, epsilons: tuple[float, ...]) -> Iterator[Report]:
+    """Yield two tables for each level: by decoder and ensemble, and what chance leaves of it."""
     for epsilon in epsilons:
-        yield grid_at(part, draws, jobs, epsilon)
+        keys = [(kind, seed) for seed in range(draws) for kind in MEANS]
+        drawn = Parallel(n_jobs=jobs)(delayed(draw)(part, *key, epsilon) for key in keys)
+        what = "whole private rounds" if part == "round" else "noise level alone"
+        title = f"95 % intervals, d = {D}, n = {N_CLIENTS}, epsilon = {epsilon:g}: {what}"
+        tables = {  # the first draw has all ensembles and decoders
+            key: 100 * np.array([found[key] for found in drawn if key in found]) for key in drawn[0]
+        }
+        tables = {
+            key: values.reshape(-1, len(MEANS), len(COLUMNS)) for key, values in tables.items()
+        }
+        yield ranges(f"{title}, {draws} draws", tables)
+        yield pooled(f"{title}, all means and compressions", tables)
 
 
-def grid_at(part: str, draws: int, jobs: int, epsilon: float) -> Report:
-    what = "whole private rounds" if part == "round" else "noise level alone"
-    report = Report(
-        f"95 % intervals, d = {D}, n = {N_CLIENTS}, epsilon = {epsilon:g}: {what}, {draws} draws",
-        ["decoder, ensemble, r", *COLUMNS],
-    )
-    keys = [(name, r, kind) for name in ENSEMBLES for r in COMPRESSIONS for kind in MEANS]
-    cells = Parallel(n_jobs=jobs)(
-        delayed(cell)(part, kind, name, r, _draws(name, draws), epsilon) for name, r, kind in keys
-    )
-    table = dict(zip(keys, cells))
+def ranges(title: str, tables: dict[tuple[str, int, str], np.ndarray]) -> Report:
+    """Report the least and the most over the means, each averaged over the draws."""
+    report = Report(title, ["decoder, ensemble, r", *COLUMNS])
     for decoder in DECODERS:
-        for name in ENSEMBLES:
-            for r in COMPRESSIONS:
-                rows = [table[name, r, kind].get(decoder) for kind in MEANS]
-                if rows[0] is not None:
-                    report.add(f"{decoder}, {name}, {r}", *_ranges(np.array(rows)))
+        for (name, r, solver), values in tables.items():
+            if solver == decoder:
+                report.add(f"{decoder}, {name}, {r}", *_ranges(_mean(values)))
     report.notes += [
         "least and most over the means " + ", ".join(MEANS) + "; in per cent",
         "selected: adjusted intervals of the discoveries at a false discovery rate of 5 %; false: "
@@ -178,14 +191,49 @@ def grid_at(part: str, draws: int, jobs: int, epsilon: float) -> Report:
     return report
 
 
-def _draws(name: str, draws: int) -> int:
-    return max(draws // 4, 2) if name == "Gaussian" else draws  # a matrix of its own for each
+def pooled(title: str, tables: dict[tuple[str, int, str], np.ndarray]) -> Report:
+    """Report means with standard errors between draws, and how far single cells leave 95 %."""
+    outside = ["all outside", "largest outside"]
+    report = Report(title, ["decoder, ensemble", *COLUMNS, *outside])
+    for decoder in DECODERS:
+        for name in ENSEMBLES:
+            own = [values for key, values in tables.items() if key[::2] == (name, decoder)]
+            if not own:
+                continue
+            cells = np.concatenate(own, axis=1)  # draws, means and compressions, columns
+            by_draw = _mean(np.moveaxis(cells, 1, 0))
+            draws = len(by_draw)
+            errors = by_draw.std(axis=0, ddof=1) / np.sqrt(draws)
+            middle = [f"{a:.2f} ± {b:.2f}" for a, b in zip(by_draw.mean(axis=0), errors)]
+            report.add(f"{decoder}, {name}", *middle, *[_outside(cells[..., k]) for k in (0, 1)])
+    report.notes += [
+        "±: standard error; outside: cells (of one mean and r) that leave 94 to 96 %, those "
+        "expected to if all were at 95 %, given the spread of their draws, and the cell that is "
+        "farthest from 95 % in its standard errors",
+    ]
+    return report
+
+
+def _outside(cells: np.ndarray) -> str:
+    """Return, for (draws, cells), how many cells leave 94 to 96 %, and how many should."""
+    means, errors = cells.mean(axis=0), cells.std(axis=0, ddof=1) / np.sqrt(len(cells))
+    by_chance = 2 * stats.norm.sf(1.0 / np.maximum(errors, 1e-12)).sum()
+    farthest = (means - 95.0) / np.maximum(errors, 1e-12)
+    k = int(np.argmax(np.abs(farthest)))
+    n = int(np.sum(np.abs(means - 95.0) > 1.0))
+    return f"{n}/{len(means)} ({by_chance:.1f}), {means[k]:.1f} at {farthest[k]:+.1f}"
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(np.nanmean(values, axis=0))
 
 
 def _ranges(rows: np.ndarray) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        least, most = 100 * np.nanmin(rows, axis=0), 100 * np.nanmax(rows, axis=0)
+        least, most = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
     return [f"{a:.1f}–{b:.1f}" if np.isfinite(a) else "" for a, b in zip(least, most)]
 
 

@@ -200,9 +200,8 @@ def _medians(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 
 def _resampled(y: NDArray[np.float64], t: int) -> NDArray[np.float64]:
     """Draw row estimates of zero entries: measurements at random with random signs."""
-    rng = np.random.default_rng(0)
-    picked = rng.integers(0, len(y), (t, _RESAMPLED))
-    return np.asarray(y[picked] * rng.choice([-1.0, 1.0], picked.shape) * math.sqrt(t))
+    signed = np.concatenate([y, -y]) * math.sqrt(t)
+    return signed[np.random.default_rng(0).integers(0, len(signed), (t, _RESAMPLED))]
 
 
 def _factor(errors: NDArray[np.float64], tails: Sequence[float]) -> float:

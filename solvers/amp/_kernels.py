@@ -20,6 +20,9 @@ OCTAVES = 24
 UNIFORM = PER_UNIT * UNITS
 N_NODES = UNIFORM + PER_OCTAVE * OCTAVES + 1
 
+#: Entries that stay in the nearest cache between passes.
+BLOCK = 2048
+
 
 def nodes() -> np.ndarray:
     """Return the nodes |u| in ascending order, as an array (N_NODES,)."""
@@ -92,13 +95,13 @@ def apply_table(p, tau, grid, table, slopes, out):
 
 @numba.njit(cache=True, nogil=True)
 def n_above(scores, borders):
-    """Return how many of the borders, which ascend, lie above each score."""
-    found = np.empty(scores.shape[0], dtype=np.int8)
-    for j in range(scores.shape[0]):
-        below = 0
-        while below < borders.shape[0] and borders[below] <= scores[j]:
-            below += 1
-        found[j] = borders.shape[0] - below
+    """Return how many of the borders, at most 127, lie above each score."""
+    found = np.zeros(scores.shape[0], dtype=np.int8)
+    for start in range(0, scores.shape[0], BLOCK):
+        block, above = scores[start : start + BLOCK], found[start : start + BLOCK]
+        for border in borders:
+            for j in range(block.shape[0]):  # no branches, so that many are compared at a time
+                above[j] = np.int8(above[j] + (np.int8(1) if block[j] < border else np.int8(0)))
     return found
 
 
@@ -187,12 +190,13 @@ def apply_group_posterior(p, tau, grid, group, posterior, means, out):
 
 
 @numba.njit(cache=True, nogil=True)
-def maximise_weights(share, densities, tolerance, start, sweeps, steps):
+def maximise_weights(share, densities, tolerance, start, sweeps, steps, enough):
     """Maximise Σ share·log(densities @ w) over the simplex, from a start without zeros.
 
     Sweeps of expectation-maximisation, then Newton steps whose quadratic model is minimised over
     w ≥ 0 by coordinate descent: for few scales and a rough tolerance. Stops when
-    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance everywhere, or steps gain nothing.
+    densitiesᵀ(share/(densities @ w)) is at most 1 + tolerance everywhere, or steps gain nothing;
+    or once it is certain that no weights reach ``enough``.
     """
     n, k = densities.shape
     w = start.copy()
@@ -202,6 +206,9 @@ def maximise_weights(share, densities, tolerance, start, sweeps, steps):
         weight = share / mixture
         pull = weight @ densities
         if pull.max() <= 1.0 + tolerance:
+            break
+        # by concavity no weights are better by more than the logarithm of the largest pull
+        if _likelihood(share, mixture) + math.log(pull.max()) < enough:
             break
         if step < sweeps:
             w *= pull
@@ -252,8 +259,12 @@ def _quadratic_minimum(hessian, linear, start):
 
 @numba.njit(cache=True, nogil=True)
 def _loss(share, densities, w):
-    mixture = densities @ w
-    total = w.sum()
+    return w.sum() - _likelihood(share, densities @ w)
+
+
+@numba.njit(cache=True, nogil=True)
+def _likelihood(share, mixture):
+    total = 0.0
     for i in range(len(share)):
-        total -= share[i] * math.log(max(mixture[i], 1e-300))
+        total += share[i] * math.log(max(mixture[i], 1e-300))
     return total

@@ -252,9 +252,14 @@ def _merged(counts: NDArray[np.float64], scales: Scales) -> list[_Part]:
     few = scales.only(needed)
 
     def part(
-        start: int, stop: int, number: NDArray[np.float64], near: NDArray[np.float64]
+        start: int,
+        stop: int,
+        number: NDArray[np.float64],
+        near: NDArray[np.float64],
+        enough: float = -math.inf,
     ) -> _Part:
-        few_weights, evidence = few.fit_roughly(number, _ROUGHLY / number.sum(), near[needed])
+        tolerance = _ROUGHLY / number.sum()
+        few_weights, evidence = few.fit_roughly(number, tolerance, near[needed], enough)
         weights = np.zeros(len(needed))
         weights[needed] = few_weights
         return _Part(start, stop, number, weights, evidence)
@@ -263,7 +268,8 @@ def _merged(counts: NDArray[np.float64], scales: Scales) -> list[_Part]:
         number = left.counts + right.counts
         share = left.counts.sum() / number.sum()
         near = share * left.weights + (1.0 - share) * right.weights
-        return part(left.start, right.stop, number, near)
+        enough = left.evidence + right.evidence - _GAIN_OF_A_SPLIT  # to be merged
+        return part(left.start, right.stop, number, near, enough)
 
     parts = [part(g, g + 1, each, pooled) for g, each in enumerate(counts)]
     joint = [together(left, right) for left, right in itertools.pairwise(parts)]
