@@ -133,6 +133,9 @@ class MechanismParameters:
         if set(document) != known:
             wrong = sorted(set(document) ^ known)
             raise ValueError(f"Not the parameters of a mechanism: unexpected or missing {wrong}.")
+        # of integers only: a text such as "1e999999999" would be worked out to the last digit
+        if [type(part) for part in document["variance"]] != [int, int]:
+            raise ValueError("variance must be a pair of integers.")
         document["variance"] = Fraction(*document["variance"])
         return cls(**document)
 

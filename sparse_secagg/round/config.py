@@ -156,6 +156,15 @@ class RoundConfig:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise RefusedRoundError(f"the configuration is not JSON: {error}.") from None
+        try:
+            return cls._read(document)
+        except RefusedRoundError:
+            raise
+        except (TypeError, ValueError, KeyError, ArithmeticError, RecursionError) as error:
+            raise RefusedRoundError(f"the configuration is not valid: {error}") from None
+
+    @classmethod
+    def _read(cls, document: Any) -> RoundConfig:
         version = document.get("version") if isinstance(document, dict) else None
         if type(version) is not int or version != FORMAT_VERSION:
             raise RefusedRoundError(
@@ -169,12 +178,9 @@ class RoundConfig:
         if set(document) != names:
             wrong = sorted(set(document) ^ names)
             raise RefusedRoundError(f"the configuration has unexpected or missing fields {wrong}.")
-        try:
-            parameters = MechanismParameters.from_json(json.dumps(document.pop("mechanism")))
-            epsilon = float(document.pop("epsilon"))
-            config = cls(mechanism=parameters, epsilon=epsilon, **document)
-        except (TypeError, ValueError, KeyError, ArithmeticError) as error:
-            raise RefusedRoundError(f"the configuration is not valid: {error}") from None
+        parameters = MechanismParameters.from_json(json.dumps(document.pop("mechanism")))
+        epsilon = float(document.pop("epsilon"))
+        config = cls(mechanism=parameters, epsilon=epsilon, **document)
         check_fields(config)
         if config._digest != digest:
             raise RefusedRoundError("the configuration is not written as this software writes it.")

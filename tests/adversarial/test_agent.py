@@ -254,6 +254,7 @@ class TestPolicy:
         """All fields of configuration and document, by values of every kind."""
         agent = ClientAgent(POLICY, budget)
         values = [None, True, 0, -1, 1, 2**70, 1e300, -0.5, 1e-300, "nan", "inf", "", [], {}]
+        values += [["1e30000000"], [1, "2"], [[[]]]]
         encoder = CountSketchEncoder(n_components=20, n_rows=5)
         config = json.loads(make_config(encoder=encoder).to_json())
         refused = 0

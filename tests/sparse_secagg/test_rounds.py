@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -507,6 +508,25 @@ class TestEveryChangeOfAConfiguration:
     def test_deeply_nested_json_is_refused(self):
         with pytest.raises(RefusedRoundError, match="not JSON"):
             RoundConfig.from_json("[" * 100_000)
+
+    @pytest.mark.parametrize("depth", [100, 300, 500, 700, 900])
+    @pytest.mark.parametrize("name", ["encoder", "version", "epsilon", "round_id"])
+    def test_json_that_is_nested_less_deeply_too(self, config, name, depth):
+        """Deep enough for whatever walks over it, not for the parser."""
+        document = json.loads(config.to_json()) | {name: "@"}
+        plain = {key: value for key, value in document.items() if key != "digest"}
+        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+        text = text.replace('"@"', '{"a":' * depth + "0" + "}" * depth)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+        with contextlib.suppress(RefusedRoundError):
+            RoundConfig.from_json(f'{text[:-1]},"digest":"{digest}"}}')
+
+    @pytest.mark.parametrize("variance", [["1e30000000"], ["1", "1"], "11", [1, True], [[1], 1]])
+    def test_numbers_are_not_read_from_texts(self, config, variance):
+        """Nobody works out 1e30000000 to the last digit because a server wrote it."""
+        text = forge(json.loads(config.to_json()), ("mechanism", "variance"), variance)
+        with time_limit(10), pytest.raises(RefusedRoundError, match="variance"):
+            RoundConfig.from_json(text)
 
 
 class TestAggregate:
