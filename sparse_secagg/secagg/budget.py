@@ -187,8 +187,18 @@ class Budget:
     def _total(self, connection: sqlite3.Connection) -> tuple[NDArray[np.float64], float]:
         curve, distance = np.zeros(len(self.orders)), 0.0
         for blob, part in connection.execute("SELECT curve, total_variation FROM charges"):
+            if not self._is_charge(blob, part):
+                raise sqlite3.DatabaseError("it holds a charge that is none")
             curve, distance = curve + np.frombuffer(blob), distance + part
         return curve, distance
+
+    def _is_charge(self, blob: Any, distance: Any) -> bool:
+        """Return whether this is what :meth:`charge` writes; a damaged file must not cost less."""
+        if not (isinstance(blob, bytes) and len(blob) == self.orders.nbytes):
+            return False
+        return bool(
+            isinstance(distance, float) and distance >= 0 and (np.frombuffer(blob) >= 0).all()
+        )
 
     def _epsilon(self, curve: NDArray[np.float64], distance: float) -> float:
         if not curve.any() and not distance:
@@ -225,11 +235,14 @@ class Budget:
                 if connection.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION_ID:
                     raise sqlite3.DatabaseError("another kind of database")
                 row = connection.execute("SELECT epsilon, delta, orders FROM lifetime").fetchone()
-        except (sqlite3.Error, RefusedRoundError) as error:
+            orders = np.frombuffer(row[2])
+            if not all(isinstance(value, float) and value > 0 for value in (*row[:2], *orders)):
+                raise ValueError("it holds no lifetime")
+        except (ValueError, TypeError) as error:  # a refusal is one
             raise ValueError(
                 f"path={str(self.path)!r} is not a budget of this software ({error})."
             ) from None
-        return row[0], row[1], np.frombuffer(row[2])
+        return row[0], row[1], orders
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -243,26 +256,25 @@ class Budget:
             # EXTRA syncs the folder too, so that a committed charge survives a power cut
             connection.execute("PRAGMA synchronous = EXTRA")
             yield connection
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise RefusedRoundError(
+                f"the budget {str(self.path)!r} cannot be read or written ({error}), and nothing "
+                "leaves without a charge."
+            ) from None
         finally:
             connection.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection on which all happens or nothing; what fails is refused."""
-        try:
-            with self._connection() as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield connection
-                except BaseException:
-                    connection.rollback()
-                    raise
-                connection.commit()
-        except sqlite3.Error as error:
-            raise RefusedRoundError(
-                f"the budget {str(self.path)!r} cannot be written ({error}), and nothing leaves "
-                "without a charge."
-            ) from None
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Budget, (str(self.path),)

@@ -1,5 +1,6 @@
 """A client's agent: what it refuses, what it charges, and that no restart makes it forget."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -8,9 +9,9 @@ import multiprocessing
 import os
 import random
 import signal
+import sqlite3
 import threading
 import time
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -224,7 +225,9 @@ class TestPolicy:
         """5 % of 40 clients are two; they can confirm two lists to 19 each where t is 21."""
         config = make_config(DiscreteGaussian(epsilon=1.0, n_bits=20, colluders=2), n=40)
         document = make_document(config, 40, neighbors=neighbors, share_threshold=share_threshold)
-        expected = pytest.raises(RefusedRoundError, match=match) if match else nullcontext()
+        expected = (
+            pytest.raises(RefusedRoundError, match=match) if match else contextlib.nullcontext()
+        )
         with expected:
             join(document, ClientAgent(POLICY, budget), n=40)
 
@@ -405,6 +408,35 @@ class TestBudget:
         with pytest.raises(RefusedRoundError, match="gone"):
             agent.release(make_document(make_config()), np.zeros(DIM))
 
+    def test_a_damaged_file_is_refused_and_never_a_discount(self, budget):
+        """Bytes of the file change: it is as it was, or a refusal, by no other exception."""
+        agent = ClientAgent(POLICY, budget)
+        agent.release(make_document(make_config(round_id="a")), np.zeros(DIM))
+        data, spent, rng = budget.path.read_bytes(), budget.spent, random.Random(0)
+        refused, document = 0, make_document(make_config(round_id="b"))
+        for _ in range(60):
+            damaged = bytearray(data)
+            for _ in range(rng.choice([1, 3, 30])):
+                damaged[rng.randrange(len(data))] = rng.randrange(256)
+            budget.path.write_bytes(damaged[: rng.choice([len(data), len(data), 9000])])
+            try:
+                agent.admit(document, identities(N)[1])
+                agent.claim(b"0" * 16)
+                agent.release(document, np.zeros(DIM))
+            except RefusedRoundError:
+                refused += 1
+        assert 10 < refused < 50
+        for change in ("curve = zeroblob(8)", "curve = 'text'", "total_variation = -1.0"):
+            budget.path.write_bytes(data)
+            with contextlib.closing(sqlite3.connect(budget.path)) as connection, connection:
+                connection.execute(f"UPDATE charges SET {change}")
+            with pytest.raises(RefusedRoundError, match="a charge that is none"):
+                agent.release(document, np.zeros(DIM))
+            with pytest.raises(ValueError, match="a charge that is none"):
+                _ = budget.spent
+        budget.path.write_bytes(data)
+        assert budget.spent == spent
+
     def test_rosters_do_not_go_back(self, budget):
         agent, (people, roster) = ClientAgent(POLICY, budget), identities(N)
         document = make_document(make_config())
@@ -426,35 +458,41 @@ class TestBudget:
                 continue
             answered.append(document.context)
 
-    def test_eight_threads_answer_a_round_once(self, budget):
-        documents = [make_document(make_config(round_id="one"))] * 2
+    def release_in_threads(self, path, documents, n_threads=8):
+        """Return the rounds that are answered by threads with an agent each, all at once."""
         answered = []
         threads = [
-            threading.Thread(target=self.release, args=(budget.path, documents, answered))
-            for _ in range(8)
+            threading.Thread(target=self.release, args=(path, documents, answered))
+            for _ in range(n_threads)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(answered) == budget.rounds == 1
+        return answered
 
-    def test_four_processes_share_one_lifetime(self, budget, tmp_path):
-        """Rounds of four servers at once: together they spend no more than there is."""
-        names = [tmp_path / f"{p}" for p in range(4)]
+    def test_eight_threads_answer_a_round_once(self, budget):
+        documents = [make_document(make_config(round_id="one"))] * 2
+        assert len(self.release_in_threads(budget.path, documents)) == budget.rounds == 1
+
+    def test_four_processes_of_eight_threads_share_one_lifetime(self, tmp_path):
+        """The same five rounds for all 32: each is answered once, while there is something left."""
+        budget = Budget(tmp_path / "small.sqlite", epsilon=1.8, delta=1e-5)
+        documents = [make_document(make_config(round_id=f"{r}")) for r in range(5)]
+        affordable = budget.rounds_left(ClientAgent(POLICY, budget).privacy(documents[0]))
+        logs = [tmp_path / f"{p}" for p in range(4)]
 
         def work(p):
-            answered = []
-            documents = [make_document(make_config(round_id=f"{r}")) for r in range(6)]
-            self.release(budget.path, documents, answered)
-            names[p].write_text(str(len(answered)))
+            answered = self.release_in_threads(budget.path, documents)
+            logs[p].write_text("\n".join(json.loads(text)["round_id"] for text in answered))
 
         run_all(
             [multiprocessing.get_context("fork").Process(target=work, args=(p,)) for p in range(4)]
         )
-        assert sum(int(name.read_text()) for name in names) == budget.rounds
-        assert 2 <= budget.rounds <= 6
-        assert budget.spent <= 4.0
+        answered = [name for log in logs for name in log.read_text().split()]
+        assert len(set(answered)) == len(answered) == budget.rounds == affordable
+        assert 2 <= affordable < 5
+        assert budget.spent <= 1.8
 
     @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
     def test_killed_anywhere_it_has_charged_at_least_what_it_sent(self, tmp_path, kills):
