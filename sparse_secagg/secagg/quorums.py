@@ -26,6 +26,8 @@ GRINDING_BITS = 40
 LOG2_FAILURE = -40.0
 #: Largest regular graph that is looked for.
 MAX_NEIGHBORS = 8192
+#: Even numbers of neighbours below the one found that are tried as well.
+_LUCK = 16
 
 
 def has_quorums(members: int, share_threshold: int, n_clients: int, corrupt: int = 0) -> bool:
@@ -130,15 +132,24 @@ def graph_parameters(
             raise ValueError(f"{name}={value} must be a fraction from 0 to below 1.")
     if n_clients < 2:
         raise ValueError(f"n_clients={n_clients} must be at least 2.")
+
+    def sufficient(k: int) -> GraphParameters | None:
+        found = _regular(n_clients, k, corrupt, dropout, log2_failure, grinding_bits)
+        return found if found is not None and found.log2_abort <= log2_abort else None
+
     low, high = 2, min(n_clients - 2, MAX_NEIGHBORS)
     found = None
-    while low <= high:  # a larger neighbourhood never fails where a smaller one did not
+    while low <= high:
         k = max(2, (low + high) // 4 * 2)
-        candidate = _regular(n_clients, k, corrupt, dropout, log2_failure, grinding_bits)
-        if candidate is not None and candidate.log2_abort <= log2_abort:
+        if (candidate := sufficient(k)) is not None:
             found, high = candidate, k - 2
         else:
             low = k + 2
+    # a little below the first k from which on all suffice, some do by the luck of whole numbers
+    if found is not None:
+        start = found.n_members - 1
+        smaller = map(sufficient, range(max(2, start - 2 * _LUCK), start, 2))
+        found = next(filter(None, smaller), found)
     if found is None and n_clients > MAX_SHARES:
         raise InfeasibleError(
             f"corrupt={corrupt} and dropout={dropout} leave no regular graph of {n_clients} "

@@ -172,15 +172,17 @@ class TestQuorums:
         lost = hypergeom.logsf(h - p.share_threshold, n, bad, h) / math.log(2)
         assert math.log2(n) + lost <= -20
 
-    def test_fewer_neighbours_would_not_do(self):
+    @pytest.mark.parametrize("corrupt", [0.01, 0.05, 0.1])
+    def test_fewer_neighbours_would_not_do(self, corrupt):
+        """No smaller k at any share threshold, though what suffices is not quite monotone in k."""
         from sparse_secagg.secagg.quorums import regular_failure
 
-        p = graph_parameters(1000)
-        for t in range(2, p.neighbors):
-            k = p.neighbors - 2
-            safe = regular_failure(1000, k, t, 0.05) <= -40
-            ends = math.log2(1000) + log2_tail(1000, 50, k + 1, k + 1 - t) <= -20
-            assert not (safe and ends)
+        p = graph_parameters(1000, corrupt)
+        for k in range(2, p.neighbors, 2):
+            for t in range(2 * k // 3, k + 2):
+                safe = regular_failure(1000, k, t, corrupt) <= -40
+                ends = math.log2(1000) + log2_tail(1000, 50, k + 1, k + 1 - t) <= -20
+                assert not (safe and ends)
 
     def test_more_corruption_takes_more_neighbours(self):
         k = [graph_parameters(10_000, corrupt=c).neighbors for c in (0.0, 0.02, 0.05, 0.1)]
