@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -251,18 +251,18 @@ class Budget:
             raise RefusedRoundError(
                 f"the budget {str(self.path)!r} is gone; nobody knows what was spent."
             )
-        connection = sqlite3.connect(self.path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
         try:
-            # EXTRA syncs the folder too, so that a committed charge survives a power cut
-            connection.execute("PRAGMA synchronous = EXTRA")
-            yield connection
+            with closing(
+                sqlite3.connect(self.path, timeout=_SECONDS_TO_WAIT, isolation_level=None)
+            ) as connection:
+                # EXTRA syncs the folder too, so that a committed charge survives a power cut
+                connection.execute("PRAGMA synchronous = EXTRA")
+                yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise RefusedRoundError(
                 f"the budget {str(self.path)!r} cannot be read or written ({error}), and nothing "
                 "leaves without a charge."
             ) from None
-        finally:
-            connection.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

@@ -132,7 +132,7 @@ class _Server:
         self._announcement = document.to_json().encode()
         self._limit = max_message_bytes(document)
         self._most = _PER_CLIENT * document.n_clients + _OTHERS
-        self._open = 0
+        self._requests: set[asyncio.Task[None] | None] = set()
         self._taken: set[bytes] = set()
         self._over = ""
         self._changed = asyncio.Condition()
@@ -153,6 +153,9 @@ class _Server:
                 self._over = self._over or "the round is over."
                 await self._tell()
                 await asyncio.sleep(_LINGER)
+                for request in self._requests:
+                    if request is not None:
+                        request.cancel()
 
     async def _play(self) -> NDArray[np.uint64]:
         for stage in self._session.document.stages:
@@ -177,9 +180,10 @@ class _Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request; whatever is wrong with it ends the connection, nothing else."""
-        self._open += 1
+        request = asyncio.current_task()
+        self._requests.add(request)
         try:
-            if self._open <= self._most:
+            if len(self._requests) <= self._most:
                 async with asyncio.timeout(self._seconds):
                     kind, body = await read_frame(reader, self._limit)
                 status, answer = await self._answer(kind, body)
@@ -187,8 +191,10 @@ class _Server:
                     await write_frame(writer, status, answer)
         except (OSError, EOFError, TimeoutError, ValueError):
             pass
+        except asyncio.CancelledError:  # the round is over, and this connection with it
+            pass
         finally:
-            self._open -= 1
+            self._requests.discard(request)
             writer.close()
 
     async def _answer(self, kind: bytes, body: bytes) -> tuple[bytes, bytes]:

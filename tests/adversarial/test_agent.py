@@ -399,8 +399,9 @@ class TestBudget:
         with pytest.raises(ValueError, match="pass epsilon and delta"):
             Budget(tmp_path / "none")
         (tmp_path / "text").write_text("not a database at all, but long enough to be looked at" * 9)
-        with pytest.raises(ValueError, match="not a budget"):
-            Budget(tmp_path / "text")
+        for what in ("text", ""):  # a file, a folder
+            with pytest.raises(ValueError, match="not a budget"):
+                Budget(tmp_path / what)
 
     def test_without_its_file_nothing_leaves(self, budget):
         agent = ClientAgent(POLICY, budget)

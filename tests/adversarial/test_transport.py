@@ -6,6 +6,7 @@ is saved and before it is sent.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -88,6 +89,8 @@ class Round:
         """The server's process: it writes the sum, or how many shares it has of each secret."""
         session = ServerSession(self.document, roster=self.roster)
         context = server_context(self.folder / "server.pem", self.folder / "server.key")
+
+        logging.getLogger("asyncio").addHandler(logging.FileHandler(self.folder / "complaints"))
 
         def ready(port):
             (self.folder / "port.draft").write_text(str(port))
@@ -380,4 +383,34 @@ def test_a_server_survives_strangers(tmp_path):
 
     play = Round(tmp_path, 5, 100, 60.0)
     assert play.run(strangers) == (0, [0] * 5)
+    assert play.check_sum() == list(range(5))
+
+
+def test_a_server_ends_in_peace_whoever_keeps_its_connections_open(tmp_path):
+    """Connections that say nothing, or half of a request, until after the round."""
+    warm()
+    play = Round(tmp_path, 5, 100, 60.0)
+
+    def hold():
+        while not (tmp_path / "port").exists():
+            time.sleep(0.01)
+        address = "127.0.0.1", int((tmp_path / "port").read_text())
+        context, held = client_context(tmp_path / "server.pem"), []
+        for first in (b"", b"\1", struct.pack("<Q", 1000) + b"M half"):
+            held.append(socket.create_connection(address))
+            held.append(
+                context.wrap_socket(socket.create_connection(address), server_hostname=address[0])
+            )
+            held[-1].sendall(first)
+        (tmp_path / "held").write_text("")
+        time.sleep(600)
+
+    stranger = fork(hold)
+    try:
+        assert play.run(lambda *_: None) == (0, [0] * 5)
+    finally:
+        os.kill(stranger, signal.SIGKILL)
+        os.waitpid(stranger, 0)
+    assert (tmp_path / "held").exists()
+    assert (tmp_path / "complaints").read_text() == ""
     assert play.check_sum() == list(range(5))
