@@ -51,7 +51,7 @@ from sparse_secagg.counting.stages import (
     size_stage,
     vote_stage,
 )
-from sparse_secagg.counting.tables import read_batches
+from sparse_secagg.counting.tables import read_batches, text_of
 from sparse_secagg.exceptions import PrivacyWarning
 from sparse_secagg.mechanisms.randomness import (
     PrivateRandomness,
@@ -303,12 +303,7 @@ class PrivateCounts(BaseEstimator):
         account, base = Account(self.epsilon, self.delta), self._base()
         z = self._multipliers(codes is not None)
         limit = min(self.max_items or max_items or 1, domain.size)
-        stages, left = [], self.max_bytes
-        if "sizes" in z:
-            stages.append(size_stage(base, z["sizes"], len(EDGES)))
-            config = stages[0].spec.config(stages[0].dim, n_users)
-            left = max(1, left - -(-config.mechanism.bits_per_client // 8))
-        stages.append(count_stage(base, z["counts"], domain.size, n_users, math.sqrt(limit), left))
+        stages = self._until_counts(base, z, domain, n_users, limit)
         if codes is not None:
             ballot = ballot or Ballot(tuple(range(64)), 2, codes)
             if not ballot.cells:
@@ -417,6 +412,28 @@ class PrivateCounts(BaseEstimator):
             **{name: getattr(self, name) for name in _TAKEN if name != "n_bits"}
         ).replace(n_bits=self.n_bits)
 
+    def _until_counts(
+        self,
+        base: RoundSpec,
+        z: dict[str, float],
+        domain: Domain,
+        n: int,
+        limit: int,
+        weighted: bool = False,
+    ) -> list[Stage]:
+        """Return the rounds up to that of the counts, whose messages keep to ``max_bytes``."""
+        before = [size_stage(base, z["sizes"], len(EDGES))] if "sizes" in z else []
+        spent = sum(_bytes_of(stage, n) for stage in before)
+        norm, left = math.sqrt(2 * limit if weighted else limit), self.max_bytes - spent
+        stage = count_stage(base, z["counts"], domain.size, n, norm, left, weighted)
+        needed = spent + _bytes_of(stage, n)
+        if self.compression is None and needed > self.max_bytes:
+            raise ValueError(
+                f"max_bytes={self.max_bytes} cannot hold the shortest messages of this round; "
+                f"give at least {needed:,}."
+            )
+        return [*before, stage]
+
     # -- results: free of charge --------------------------------------------------------------
 
     def top(self, k: int = 100, *, candidates: Sequence[Any] | None = None) -> list[Count]:
@@ -439,7 +456,7 @@ class PrivateCounts(BaseEstimator):
         Items without a column in the domain are left out.
         """
         check_is_fitted(self)
-        names = [str(item) for item in items]
+        names = _texts(items)
         columns = self.domain_.columns(names)
         inside = columns >= 0
         kept = [name for name, has in zip(names, inside) if has]
@@ -463,16 +480,12 @@ class PrivateCounts(BaseEstimator):
     def total(self, k: int = 100) -> dict[str, Count]:
         """Return the number of (user, item) pairs, and of those outside the k largest counts."""
         check_is_fitted(self)
-        every = self._estimates.total()
-        listed = self._estimates.largest(k)
-        rest = np.setdiff1d(np.arange(len(self.counts_)), listed)
-        parts = {"total": every}
-        if len(rest):
-            others = Estimates(self.counts_[rest], self.std_err_[rest], None, self.n_users_)
-            parts["everything else"] = others.total()
+        check_integer("k", k, 1)
+        parts = {"total": self._estimates.total(), "everything else": self._estimates.rest(k)}
         return {
             name: Count(name, max(value, 0.0), max(low, 0.0), max(high, 0.0), low > 0)
             for name, (value, low, high) in parts.items()
+            if name == "total" or k < len(self.counts_)
         }
 
     def evaluate(self, truth: Any, k: int = 100) -> Evaluation:
@@ -591,7 +604,7 @@ class PrivateCounts(BaseEstimator):
     def _named_cells(self, candidates: Sequence[Any]) -> dict[int, list[str]]:
         if not isinstance(self.domain_, HashedItems):
             raise ValueError("candidates name the cells of a hashed domain; this one has names.")
-        names = list(dict.fromkeys(str(item) for item in candidates))
+        names = list(dict.fromkeys(_texts(candidates)))
         known: dict[int, list[str]] = {}
         for column, name in zip(self.domain_.columns(names).tolist(), names):
             known.setdefault(column, []).append(name)
@@ -667,7 +680,7 @@ class _Run:
 
     def _rehearse(self) -> None:
         """Raise for rounds that could not be run, before the first of them is charged."""
-        stage = self._count_stage(1, self.counts.max_bytes)
+        stage = self._stages(1)[-1]
         check_prior(stage, self.counts.prior, self.domain.size)
         if len(self.z) > 1:
             privacy_of(stage.spec, stage.dim, self.n)
@@ -695,9 +708,7 @@ class _Run:
         return aggregate
 
     def _chosen_limit(self) -> int:
-        found = self._run(
-            size_stage(self.base, self.z["sizes"], len(EDGES)), size_rows(self.sizes, self.n)
-        )
+        found = self._run(self._stages(1)[0], size_rows(self.sizes, self.n))
         return self.counts.limit(found)
 
     def _count(self, limit: int) -> dict[str, Any]:
@@ -708,7 +719,7 @@ class _Run:
             X = presence_and_values(held, self.n, d, largest)
         else:
             X = presence(held, self.n, d)
-        found = self._run(self._count_stage(limit, self._bytes_left()), X)
+        found = self._run(self._stages(limit)[-1], X)
         self.counts._say("decoding")
         solver = found.unbiased
         values = self.n * solver.coef_
@@ -725,15 +736,10 @@ class _Run:
             fitted["bounded_counts_"] = np.bincount(held.columns, minlength=d)
         return fitted
 
-    def _count_stage(self, limit: int, max_bytes: int) -> Stage:
-        norm = math.sqrt(2 * limit if self.weighted else limit)
-        return count_stage(
-            self.base, self.z["counts"], self.domain.size, self.n, norm, max_bytes, self.weighted
+    def _stages(self, limit: int) -> list[Stage]:
+        return self.counts._until_counts(
+            self.base, self.z, self.domain, self.n, limit, self.weighted
         )
-
-    def _bytes_left(self) -> int:
-        sizes = self.aggregates.get("sizes")
-        return max(1, self.counts.max_bytes - (0 if sizes is None else sizes.bytes_per_client))
 
     def _name(self, estimates: Estimates, codes: ItemCodes) -> dict[int, str]:
         ballot = _ballot(estimates, codes, self.z["names"])
@@ -767,12 +773,24 @@ def _sketch_length(aggregate: Aggregate) -> int | None:
 
 def _held_by_one(domain: Domain, items: Sequence[Any], codes: ItemCodes | None = None) -> Held:
     """Return what a user with these items holds of the domain, one item per column."""
-    names = [str(item) for item in items]
+    names = _texts(items)
     columns, first = np.unique(domain.columns(names), return_index=True)
     inside = columns >= 0
     columns, first = columns[inside], first[inside]
     coded = None if codes is None else codes.encode([names[k] for k in first.tolist()])
     return Held(np.array([0, len(columns)]), columns, None, coded)
+
+
+def _texts(items: Sequence[Any]) -> list[str]:
+    """Return items as the texts that they are counted as, without those that are missing."""
+    if isinstance(items, str):
+        raise ValueError(f"{items!r} must be a list of items, such as [{items!r}].")
+    return [text for text in (text_of(item, "the list of items") for item in items) if text]
+
+
+def _bytes_of(stage: Stage, n: int) -> int:
+    """Return the length of a message of a round of n users."""
+    return -(-stage.spec.config(stage.dim, n).mechanism.bits_per_client // 8)
 
 
 def _codes_of_open(codes: ItemCodes | None) -> ItemCodes:

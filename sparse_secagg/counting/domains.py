@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sparse_secagg.counting.tables import text_of
 
 __all__ = [
     "OPEN",
@@ -158,17 +160,19 @@ def make_domain(domain: Any) -> Domain:
         )
     if isinstance(domain, ListedItems | HashedItems):
         return domain
-    if isinstance(domain, bool | float):
+    if isinstance(domain, bool | float | bytes):
         raise ValueError(f"domain={domain!r} is none of the choices: {_CHOICES}.")
     if isinstance(domain, int | np.integer):
         return _cells(int(domain))
     if isinstance(domain, str | os.PathLike):
         return _named(str(domain))
-    try:
-        items = [str(item) for item in domain]
-    except TypeError:
-        raise ValueError(f"domain={domain!r} is none of the choices: {_CHOICES}.") from None
-    return _listed(items, "a public list")
+    if hasattr(domain, "columns"):
+        raise ValueError("domain is a table; give one of its columns.")
+    if not isinstance(domain, Iterable):
+        raise ValueError(f"domain={domain!r} is none of the choices: {_CHOICES}.")
+    items = [text_of(item, "domain") for item in domain]
+    # a set has another order in every process, and columns must be the same for all parties
+    return _listed(sorted(items) if isinstance(domain, Set) else items, "a public list")
 
 
 def column_scores(
@@ -193,8 +197,9 @@ def _named(domain: str) -> Domain:
     power = re.fullmatch(r"2(?:\*\*|\^)(\d{1,2})", domain.strip())
     if power:
         return _cells(2 ** int(power[1]))
-    if domain.isdecimal():
-        return _cells(int(domain))
+    number = _number(domain)
+    if number is not None and number.is_integer():
+        return _cells(int(number))
     path = Path(domain).expanduser()
     if not path.is_file():
         raise ValueError(f"domain={domain!r} is no file; choose one of three: {_CHOICES}.")
@@ -204,6 +209,13 @@ def _named(domain: str) -> Domain:
         raise ValueError(f"domain={domain!r} is not a text file in UTF-8: {error}.") from None
     items = dict.fromkeys(line.removesuffix("\r") for line in lines)
     return _listed(filter(None, items), path.name)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _cells(n: int) -> HashedItems:

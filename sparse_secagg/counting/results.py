@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 import solvers
+from sparse_secagg.counting.tables import text_of
 
 __all__ = [
     "Amount",
@@ -142,6 +144,21 @@ class Estimates:
         half = 1.959964 * float(np.sqrt(np.sum(self.std_err**2)))
         return value, value - half, value + half
 
+    def rest(self, k: int) -> tuple[float, float, float]:
+        """Return the sum of all columns but the k largest, and an interval of at least 95 %.
+
+        The k largest estimates hold more than their share of the positive errors, so that what is
+        left is too small: by the k largest of d normal errors at most, d·φ(Φ⁻¹(1 − k/d)) standard
+        errors on average. The upper end is higher by that.
+        """
+        others = np.ones(len(self.values), dtype=bool)
+        others[self.largest(k)] = False
+        left = Estimates(self.values[others], self.std_err[others], None, self.n_users)
+        value, low, high = left.total()
+        threshold = ndtri(1.0 - min(1.0, k / len(others)))
+        selected = len(others) * np.exp(-(threshold**2) / 2) / np.sqrt(2 * np.pi)
+        return value, low, high + float(selected * self.std_err.max())
+
 
 def amounts(
     counts: Estimates, sums: Estimates, columns: NDArray[np.int64], names: Sequence[str]
@@ -216,10 +233,11 @@ def truth_of(truth: Any) -> tuple[list[str], NDArray[np.float64]]:
     pairs: Mapping[Any, Any] = truth
     if not hasattr(truth, "items"):
         raise ValueError("truth must map items to their true counts: a dictionary or a Series.")
-    listed = [(str(item), float(count)) for item, count in pairs.items()]
-    if not listed:
-        raise ValueError("truth holds no items.")
-    return [item for item, _ in listed], np.array([count for _, count in listed])
+    listed = [(text_of(item, "truth"), float(count)) for item, count in pairs.items()]
+    counts = np.array([count for _, count in listed])
+    if not listed or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise ValueError("truth must hold items, each with a count of 0 or more.")
+    return [item for item, _ in listed], counts
 
 
 def write_csv(path: str | os.PathLike[str], records: Sequence[Any], names: Sequence[str]) -> None:

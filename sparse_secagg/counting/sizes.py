@@ -1,8 +1,10 @@
 """How many items a user may contribute, chosen privately.
 
 One noisy histogram of how many items users hold, each user in one bin (sensitivity 1). A limit K
-lets the share s(K) = E min(1, K/size) of every count through, at noise proportional to √K: the
-largest K whose s(K)/√K is within a few per cent of the best is taken.
+lets the share min(1, K/size) of a user's items through, at noise proportional to √K. The holders of
+a common item hold more than the average user, so users weigh √size: between all users alike and
+all pairs alike. The largest K whose Σ√size·min(1, K/size)/√K is within a few per cent of the best
+is taken.
 """
 
 from __future__ import annotations
@@ -45,6 +47,6 @@ def chosen_limit(histogram: NDArray[np.float64], std: float) -> int:
     if not users.any():
         return _FALLBACK
     edges = np.array(EDGES, dtype=float)
-    through = np.minimum(1.0, edges[:, None] / edges[None, :]) @ users
+    through = np.minimum(1.0, edges[:, None] / edges[None, :]) @ (users * np.sqrt(edges))
     gain = through / np.sqrt(edges)
     return int(edges[np.flatnonzero(gain >= (1 - _SLACK) * gain.max())[-1]])

@@ -221,7 +221,7 @@ def _sketch_size(
     spec: RoundSpec, base: RoundSpec, d: int, n: int, max_bytes: int
 ) -> tuple[int, int]:
     """Return the length of the sketch and the bits of a coordinate."""
-    rows = base.n_rows
+    rows = min(base.n_rows, d)
 
     def length(bits: int) -> int:
         if base.compression:

@@ -1,7 +1,8 @@
 """Tables of (user, item[, weight]): columns of any kind, CSV or Parquet, read in batches of rows.
 
-Users and items become texts: texts stay as they are, whole numbers are written in decimal. A
-missing or empty item says that the row names none; a missing user is an error.
+Users and items become texts: texts stay as they are, whole numbers are written in decimal, also
+those that a column of floats holds. A missing or empty item says that the row names none; a missing
+user is an error.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BATCH_ROWS", "Batch", "Texts", "read_batches"]
+__all__ = ["BATCH_ROWS", "Batch", "Texts", "read_batches", "text_of"]
 
 #: Rows that are held at once.
 BATCH_ROWS = 1 << 18
+#: From here on a float may stand for several whole numbers.
+_FLOATS_END = 2.0**53
 
 _REMEDY = "give texts or whole numbers, for example by converting the column to text"
 
@@ -103,6 +106,8 @@ def _pieces(table: Any, names: list[str], rows: int) -> Iterator[list[Any]]:
     if _has_columns(table):
         _check_names(names, _names_of(table), "the table")
         return _of_columns([table[name] for name in names], names, rows)
+    if hasattr(type(table), "collect"):
+        raise _unreadable(table, " that collect() returns")
     if hasattr(table, "__arrow_c_stream__"):
         reader = _pyarrow("an Arrow stream").RecordBatchReader.from_stream(table)
         _check_names(names, reader.schema.names, "the table")
@@ -112,15 +117,19 @@ def _pieces(table: Any, names: list[str], rows: int) -> Iterator[list[Any]]:
         from pyarrow.interchange import from_dataframe
 
         return _pieces(from_dataframe(table), names, rows)
-    raise ValueError(
-        f"table={type(table).__name__} cannot be read; give a pandas, polars or pyarrow table, a "
-        "dictionary of columns, or a path to a CSV or Parquet file."
+    raise _unreadable(table)
+
+
+def _unreadable(table: Any, which: str = "") -> ValueError:
+    return ValueError(
+        f"table={type(table).__name__} cannot be read; give a pandas, polars or pyarrow "
+        f"table{which}, a dictionary of columns, or a path to a CSV or Parquet file."
     )
 
 
 def _has_columns(table: Any) -> bool:
-    named = hasattr(table, "columns") or hasattr(table, "keys") or hasattr(table, "column_names")
-    return named and hasattr(table, "__getitem__")
+    named = any(hasattr(type(table), name) for name in ("columns", "keys", "column_names"))
+    return named and hasattr(table, "__getitem__") and not hasattr(type(table), "collect")
 
 
 def _names_of(table: Any) -> list[str]:
@@ -135,15 +144,14 @@ def _check_names(names: list[str], found: Sequence[str], where: str) -> None:
     missing = [name for name in names if name not in found]
     if missing:
         shown = ", ".join(map(repr, list(found)[:20]))
-        remedy = "" if len(found) > 1 else " Fields of a CSV file are separated by commas."
-        raise ValueError(f"{where} has no column {missing[0]!r}; its columns are {shown}.{remedy}")
+        raise ValueError(f"{where} has no column {missing[0]!r}; its columns are {shown}.")
     for name in names:
         if list(found).count(name) > 1:
             raise ValueError(f"{where} has two columns named {name!r}; rename or drop one of them.")
 
 
 def _of_columns(columns: list[Any], names: list[str], rows: int) -> Iterator[list[Any]]:
-    if any(isinstance(column, str) or not hasattr(column, "__len__") for column in columns):
+    if not all(_is_column(column) for column in columns):
         raise ValueError(f"{' and '.join(names)} must be columns of values, one per row.")
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
@@ -155,6 +163,12 @@ def _of_columns(columns: list[Any], names: list[str], rows: int) -> Iterator[lis
             yield [_slice(column, start, start + rows) for column in columns]
 
     return pieces()
+
+
+def _is_column(column: Any) -> bool:
+    if isinstance(column, str | Mapping | Set):
+        return False
+    return hasattr(column, "__len__") and hasattr(column, "__getitem__")
 
 
 def _slice(column: Any, start: int, stop: int) -> Any:
@@ -169,12 +183,12 @@ def _slice(column: Any, start: int, stop: int) -> Any:
 
 def _csv(path: Path, names: list[str], rows: int) -> Iterator[list[Any]]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
+        reader = csv.reader(file, strict=True)  # an open quote would swallow the rest of the file
         try:
-            header = next(reader, None)
+            header = next(filter(None, reader), None)
             if header is None:
                 raise ValueError(f"{path} is empty; its first line must name the columns.")
-            _check_names(names, header, str(path))
+            _check_names(names, header, f"{path} (fields are separated by commas)")
             where = [header.index(name) for name in names]
             held: list[list[Any]] = [[] for _ in names]
             for row in reader:
@@ -203,13 +217,12 @@ def _parquet(path: Path, names: list[str], rows: int) -> Iterator[list[Any]]:
     import pyarrow.parquet as parquet
 
     try:
-        file = parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a Parquet file: {error}.") from None
-    with file:
-        _check_names(names, file.schema_arrow.names, str(path))
-        for batch in file.iter_batches(batch_size=rows, columns=names):
-            yield [batch.column(name).to_pylist() for name in names]
+        with parquet.ParquetFile(path) as file:
+            _check_names(names, file.schema_arrow.names, str(path))
+            for batch in file.iter_batches(batch_size=rows, columns=names):
+                yield [batch.column(name).to_pylist() for name in names]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} cannot be read as a Parquet file: {error}") from None
 
 
 def _pyarrow(what: str) -> Any:
@@ -240,12 +253,13 @@ class _TextColumn:
             self._agree("whole numbers")
             distinct, codes = np.unique(array, return_inverse=True)
             return Texts([str(value) for value in distinct.tolist()], codes.astype(np.int64))
-        values = column.tolist() if array is not None else list(column)
+        dates = array is not None and array.dtype.kind in "mM"  # tolist makes them numbers
+        values = list(column) if array is None or dates else array.tolist()
         if set(map(type, values)) == {str}:
             return self._texts(values)
-        seen: dict[Any, int] = {}
+        seen: dict[str, int] = {}
         codes = np.fromiter((self._code(value, seen) for value in values), np.int64, len(values))
-        return Texts([str(value) for value in seen], codes)
+        return Texts(list(seen), codes)
 
     def _texts(self, values: list[str]) -> Texts:
         """Read a column in which every value is a text."""
@@ -257,23 +271,12 @@ class _TextColumn:
         codes = np.fromiter(map(number.__getitem__, values), np.int64, len(values))
         return Texts(distinct, codes)
 
-    def _code(self, value: Any, seen: dict[Any, int]) -> int:
-        if type(value) is str:
-            if not value:
-                return -1
-            self._agree("texts")
-            return seen.setdefault(value, len(seen))
-        if _missing(value):
+    def _code(self, value: Any, seen: dict[str, int]) -> int:
+        text = text_of(value, f"column {self.name!r}")
+        if not text:
             return -1
-        if isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_):
-            number: Any = value
-            if number == int(number):
-                self._agree("whole numbers")
-                return seen.setdefault(int(number), len(seen))
-        raise ValueError(
-            f"column {self.name!r} holds a {type(value).__name__} that is no text and no whole "
-            f"number; {_REMEDY}."
-        )
+        self._agree("texts" if isinstance(value, str) else "whole numbers")
+        return seen.setdefault(text, len(seen))
 
     def _agree(self, kind: str) -> None:
         if self.kind != kind:
@@ -282,17 +285,45 @@ class _TextColumn:
             self.kind = kind
 
 
+def text_of(value: Any, where: str) -> str:
+    """Return a value as the text that it is counted as; an empty one where it is missing.
+
+    Parameters
+    ----------
+    value : object
+        A text, a whole number, or None, NaN or NA.
+    where : str
+        What held it, for the error about anything else.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if _missing(value):
+        return ""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float | np.floating) and value == np.floor(value):
+        if abs(value) < _FLOATS_END:
+            return str(int(value))
+        raise ValueError(
+            f"{where} holds a float of 2**53 or more, which may stand for several whole numbers; "
+            "give integers or texts."
+        )
+    raise ValueError(
+        f"{where} holds a {type(value).__name__} that is no text and no whole number; {_REMEDY}."
+    )
+
+
 def _missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    return isinstance(value, float | np.floating) and not math.isfinite(value)
+    return isinstance(value, float | np.floating) and math.isnan(value)
 
 
 def _numbers(name: str, column: Any) -> NDArray[np.float64]:
     convert: Callable[..., NDArray[np.float64]] = np.asarray
     try:
         values = convert(column, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"column {name!r} of weights must hold numbers only.") from None
     if not np.isfinite(values).all():
         raise ValueError(f"column {name!r} of weights has missing or infinite values; drop them.")

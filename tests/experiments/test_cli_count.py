@@ -66,6 +66,7 @@ def test_sums_and_priors(table):
         (["--domain", "2**10", "--weight", "none", "--max-weight", "1"], "no column"),
         (["--domain", "items.txt", "--candidates", "items.txt"], "candidates"),
         (["--domain", "2**10", "--output", "items.txt"], "items.txt"),
+        (["--domain", "1e4", "--max-bytes", "10"], "max_bytes=10 cannot hold"),
     ],
 )
 def test_mistakes_are_named_and_cost_nothing(table, options, message, monkeypatch):

@@ -2,14 +2,17 @@
 
 import csv
 import pickle
+import re
 import warnings
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from scipy import stats
 from sklearn.base import clone
 
 from solvers.priors import Scores
@@ -121,6 +124,20 @@ def test_candidates_name_cells_afterwards_for_free():
     assert ledger.epsilon_server == spent
 
 
+def test_everything_else_is_covered_though_the_largest_were_taken_away():
+    d, k, covered, draws = 300, 100, [], 200
+    truth = np.r_[np.full(20, 50.0), np.full(d - 20, 5.0)]
+    counts = PrivateCounts(domain=range(d), max_items=1).fit([1, 2], [1, 2])
+    counts.n_users_ = 10**6
+    rng = np.random.default_rng(0)
+    for _ in range(draws):
+        counts.counts_ = truth + counts.std_err_ * rng.standard_normal(d)
+        rest = np.argsort(-counts.counts_)[k:]
+        record = counts.total(k)["everything else"]
+        covered.append(record.low <= truth[rest].sum() <= record.high)
+    assert stats.binom.sf(draws - sum(covered) - 1, draws, 0.05) > 1e-6
+
+
 # --- what it costs --------------------------------------------------------------------------------
 
 
@@ -229,6 +246,30 @@ def test_the_limit_follows_what_users_hold():
         histogram = np.asarray(size_rows(np.full(5000, size), 5000).sum(axis=0)).ravel()
         noisy = histogram + np.random.default_rng(size).normal(0, 20, len(EDGES))
         assert size <= chosen_limit(noisy, 20.0) <= 1.4 * size + 1
+
+
+@pytest.mark.parametrize(("typical", "spread"), [(20, 1.5), (80, 1.5), (150, 1.1)])
+def test_the_limit_is_near_the_best_for_what_is_common(typical, spread):
+    """Users who hold much hold more of every common item than the average user."""
+    rng = np.random.default_rng(0)
+    n, d = 3000, 10_000
+    activity = typical * rng.lognormal(0, spread, n)
+    p = 1 / np.arange(1, d + 1)
+    held = 1 - np.exp(-np.outer(activity, p / p.sum()))  # probability that a user holds an item
+    sizes = rng.poisson(held.sum(axis=1)).clip(1)
+    histogram = np.asarray(size_rows(sizes, n).sum(axis=0)).ravel()
+    limits = np.array(EDGES, dtype=float)
+    through = np.minimum(1, limits[:, None] / sizes)  # share of a user's items
+    signal = (through @ held[:, :100]).mean(axis=1) / np.sqrt(limits)
+    chosen = EDGES.index(chosen_limit(histogram, 20.0))
+    assert signal[chosen] > 0.95 * signal.max()
+
+
+def test_bins_that_noise_alone_fills_do_not_choose_the_limit():
+    rng = np.random.default_rng(1)
+    histogram = np.asarray(size_rows(np.full(1000, 2), 1000).sum(axis=0)).ravel()
+    limits = [chosen_limit(histogram + rng.normal(0, 20.0, len(EDGES)), 20.0) for _ in range(500)]
+    assert max(limits) <= 3
 
 
 def test_the_limit_is_defined_where_noise_drowns_everything():
@@ -349,7 +390,7 @@ def test_a_column_of_texts_and_holes_says_the_same_as_one_by_one():
 
 
 def test_users_may_be_numbers_of_any_kind():
-    for users in ([1, 2, 3], np.array([1, 2, 3], np.uint16), pd.Series([1.0, 2.0, 3.0])):
+    for users in ([1, 2, 10**400], np.array([1, 2, 3], np.uint16), pd.Series([1.0, 2.0, 3.0])):
         counts = PrivateCounts(domain=["7", "8"], max_items=1).fit(users, [7, 8, 7])
         assert counts.n_users_ == 3
 
@@ -383,6 +424,12 @@ def test_long_and_strange_names_are_counted_like_others(tmp_path):
         ({"user": [1, 2], "item": ["a", 3]}, "mixes texts and whole numbers"),
         ({"user": [1, 2], "item": [1.5, 2.5]}, "no text and no whole number"),
         ({"user": [1, 2], "item": [b"a", b"b"]}, "bytes"),
+        ({"user": [1, 2], "item": [1.0, float("inf")]}, "several whole numbers"),
+        ({"user": [2.0**53, 2.0**53 + 2], "item": [1, 2]}, "several whole numbers"),
+        ({"user": [1, 2], "item": np.array(["2020", "2021"], "datetime64[ns]")}, "datetime64"),
+        ({"user": {1: 2, 3: 4}, "item": {1: 2, 3: 4}}, "columns of values"),
+        ({"user": {1, 2}, "item": {"a", "b"}}, "columns of values"),
+        (pl.DataFrame({"user": [1, 2], "item": ["a", "b"]}).lazy(), "LazyFrame cannot be read"),
         ({"user": [1, 2, 3], "item": ["a"]}, "same number of rows"),
         (42, "cannot be read"),
         ("/no/such/file.csv", "not a file"),
@@ -409,10 +456,42 @@ def test_bad_csv_files_are_refused(tmp_path):
         (b"user;item\n1;a\n", "separated by commas"),
         (b"user\titem\n1\ta\n", "separated by commas"),
         (b"user,item,item\n1,a,b\n", "two columns named 'item'"),
+        (b'user,item\n1,"a\n2,a\n3,a\n', "unexpected end of data"),
     ]:  # fmt: skip
         (tmp_path / "t.csv").write_bytes(text)
         with pytest.raises(ValueError, match=message):
             PrivateCounts(domain=["a"]).fit(tmp_path / "t.csv", user="user", item="item")
+
+
+def test_empty_lines_before_the_header_are_passed_over(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf\r\nuser,item\r\n1,a\r\n2,b\r\n")
+    batch = next(read_batches(tmp_path / "t.csv", user="user", item="item"))
+    assert (batch.users.values, batch.items.values) == (["1", "2"], ["a", "b"])
+
+
+def test_a_damaged_parquet_file_is_refused_by_name(tmp_path):
+    pq.write_table(pa.table({"user": [1, 2] * 50, "item": ["a", "b"] * 50}), tmp_path / "t.parquet")
+    content = bytearray((tmp_path / "t.parquet").read_bytes())
+    content[10:60] = bytes(50)
+    (tmp_path / "t.parquet").write_bytes(content)
+    with pytest.raises(ValueError, match=r"t\.parquet cannot be read"):
+        PrivateCounts(domain=["a"]).fit(tmp_path / "t.parquet", user="user", item="item")
+
+
+def test_weights_that_are_no_numbers_are_refused():
+    for weights in (
+        [1.0, float("nan")],
+        [1.0, float("inf")],
+        [1.0, None],
+        ["1", "x"],
+        [1, 10**400],
+    ):
+        with pytest.raises(ValueError, match="column 'w' of weights"):
+            list(
+                read_batches(
+                    {"u": [1, 2], "i": [1, 2], "w": weights}, user="u", item="i", weight="w"
+                )
+            )
 
 
 def test_texts_that_no_file_can_hold_are_written_escaped(tmp_path):
@@ -447,7 +526,11 @@ def test_one_user_with_very_many_items_is_bounded():
         (["a", "a"], "twice"),
         (1, "from 2"),
         (0.5, "choices"),
+        (b"abc", "choices"),
         ("nofile", "no file"),
+        (["a", None], "empty"),
+        ([1.5], "no whole number"),
+        (pd.DataFrame({"item": ["a", "b"]}), "a table; give one of its columns"),
     ],
 )
 def test_bad_domains_are_refused(domain, message):
@@ -462,6 +545,45 @@ def test_a_domain_may_be_a_file(tmp_path):
     (tmp_path / "words.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(ValueError, match="words.txt.*UTF-8"):
         make_domain(tmp_path / "words.txt")
+
+
+def test_items_are_the_same_texts_wherever_they_are_named():
+    """A column with holes is one of floats in pandas: 7.0 there is the item 7 everywhere."""
+    items = pd.Series([7.0, 8.0, None, 7.0])
+    counts = PrivateCounts(domain=items.dropna().unique(), max_items=1, epsilon=50.0)
+    counts.fit(range(4), items)
+    assert counts.domain_.names([0, 1]) == ["7", "8"]
+    assert [round(r.count) for r in counts.estimate([7.0, np.int64(8), np.str_("7"), None])] == [
+        2, 1, 2,
+    ]  # fmt: skip
+    assert counts.evaluate({7.0: 2, 8.0: 1}).recall == 1.0
+    assert counts.vector([8.0, None]).tolist() == [0.0, 1.0]
+
+
+def test_numbers_that_make_no_sense_afterwards_are_refused():
+    counts = PrivateCounts(domain=["a", "b"], max_items=1).fit([1, 2], ["a", "b"])
+    for truth in ({}, {"a": -1}, {"a": float("nan")}):
+        with pytest.raises(ValueError, match="truth must hold items"):
+            counts.evaluate(truth)
+    for method in (counts.top, counts.total, counts.summary):
+        with pytest.raises(ValueError, match=r"k=1\.5"):
+            method(1.5)
+
+
+def test_one_item_where_several_belong_is_not_taken_for_its_letters():
+    counts = PrivateCounts(domain=2**4, max_items=1).fit([1, 2], ["tea", "tea"])
+    for call in (counts.estimate, counts.vector, lambda items: counts.top(candidates=items)):
+        with pytest.raises(ValueError, match=r"'tea' must be a list of items"):
+            call("tea")
+
+
+def test_the_columns_of_a_set_are_the_same_in_every_process():
+    assert make_domain({"b", "c", "a", 10}).names(range(4)) == ["10", "a", "b", "c"]
+
+
+def test_numbers_of_cells_may_be_written_in_any_way():
+    for text in ("10000", "1e4", "10_000", "1E+4"):
+        assert make_domain(text).size == 10_000
 
 
 # --- an estimator ---------------------------------------------------------------------------------
@@ -528,10 +650,36 @@ def test_a_prior_that_nothing_would_use_is_refused_and_costs_nothing():
 
 def test_bits_that_cannot_hold_the_counts_are_refused_before_the_round_of_sizes():
     ledger = Ledger(1e-6)
-    counts = PrivateCounts(domain=range(20), n_bits=9, max_bytes=10, ledger=ledger)
+    counts = PrivateCounts(domain=range(2000), n_bits=9, max_bytes=300, ledger=ledger)
     with pytest.raises(ValueError, match="n_bits=9"):
         counts.fit(np.arange(3000), np.arange(3000) % 20)
     assert ledger.rounds == 0
+
+
+@pytest.mark.parametrize("max_items", [None, 2])
+@pytest.mark.parametrize("domain", [["a", "b", "c"], 2**12])
+def test_bytes_that_no_message_keeps_to_are_refused_before_anything_is_charged(domain, max_items):
+    def fitted(max_bytes):
+        """Return how many bytes suffice."""
+        ledger = Ledger(1e-6)
+        counts = PrivateCounts(
+            domain=domain, max_items=max_items, max_bytes=max_bytes, ledger=ledger
+        )
+        try:
+            counts.fit([1, 2, 3], ["a", "b", "a"])
+        except ValueError as error:
+            message = str(error)
+        else:
+            assert sum(counts.bytes_per_client_.values()) <= max_bytes
+            return max_bytes
+        assert f"max_bytes={max_bytes}" in message
+        assert ledger.rounds == 0
+        return int(re.search(r"give at least ([\d,]+)", message)[1].replace(",", ""))
+
+    least = fitted(1)
+    assert least > 1
+    assert fitted(least) == least
+    assert fitted(least - 1) == least
 
 
 # --- between parties ------------------------------------------------------------------------------
