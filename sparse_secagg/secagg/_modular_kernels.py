@@ -65,3 +65,11 @@ def add_lazily(total, residues, modulus, negative):
     else:
         for j in range(total.shape[0]):
             total[j] += residues[j]
+
+
+@njit(cache=True, nogil=True)
+def add_residues(a, b, modulus, negative, out):
+    """Write a ± b mod M for residues; ``out`` may be one of the two."""
+    for j in range(out.shape[0]):
+        total = a[j] + (modulus - b[j] if negative else b[j])
+        out[j] = min(total, total - modulus)  # the second wraps above the first below M

@@ -12,13 +12,14 @@ checks. Whatever it is sent, it answers with its next message or raises
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import hmac
 import json
 import os
 import threading
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -276,11 +277,13 @@ class ClientSession:
         setup = self._setup
         vector = np.asarray(x) if self._agent is None else self._agent.release(self.document, x)
         self._check_vector(vector)
-        values = add_modulo(vector.astype(np.uint64), self._masks().value(), setup.modulus)
+        values = self._masks().value()
+        add_modulo(vector.astype(np.uint64), values, setup.modulus, out=values)
         message = MaskedInput(setup.view, self.index, values, setup.modulus, self._complaints)
         # Nothing that makes masks is needed any more.
         self._secrets, self._mask_keys = ClientSecrets(used=True), {}
-        del self._mask_pair, self._cipher_pair
+        for name in ("_mask_pair", "_cipher_pair"):
+            vars(self).pop(name, None)
         self._stage = "confirm"
         return self._sign(message, setup.digest)
 
@@ -296,7 +299,7 @@ class ClientSession:
         state = {
             "format": _STATE_FORMAT,
             "token": os.urandom(16).hex(),
-            "document": self.document.to_json(),
+            "document": _document_text(self.document),
             "index": self.index,
             "stage": stage,
             "simulation": self._simulation,
@@ -350,7 +353,7 @@ class ClientSession:
         if state["format"] != _STATE_FORMAT:
             raise ValueError("this is no saved state of a client.")
         session = cls.__new__(cls)
-        session.document = RoundDocument.from_json(state["document"])
+        session.document = _document_of(state["document"])
         session._identity, session._roster, session._agent = identity, roster, agent
         session.index = session._place(state["index"])
         session._simulation = state["simulation"]
@@ -358,7 +361,8 @@ class ClientSession:
         session._check_parameters()
         mask_secret, cipher_secret, self_seed = map(bytes.fromhex, state["secrets"])
         session._secrets = ClientSecrets(mask_secret, cipher_secret, self_seed, used=True)
-        session._make_pairs()
+        if state["stage"] in ("advertise", "share"):
+            session._make_pairs()
         if state["root"] is not None:
             session._enter(session.document.setup(bytes.fromhex(state["root"])))
         session._mask_keys, session._pair_keys, session._shares = (
@@ -724,9 +728,20 @@ def mask_sign(i: int, j: int) -> int:
     return 1 if i < j else -1
 
 
+@lru_cache(maxsize=4)
+def _document_text(document: RoundDocument) -> str:
+    return document.to_json()
+
+
+@lru_cache(maxsize=4)
+def _document_of(text: str) -> RoundDocument:
+    return RoundDocument.from_json(text)
+
+
 def _to_text(parts: dict[int, bytes]) -> dict[str, str]:
-    return {str(rank): base64.b64encode(data).decode() for rank, data in parts.items()}
+    encode = partial(binascii.b2a_base64, newline=False)
+    return {str(rank): encode(data).decode() for rank, data in parts.items()}
 
 
 def _from_text(parts: dict[str, str]) -> dict[int, bytes]:
-    return {int(rank): base64.b64decode(text) for rank, text in parts.items()}
+    return {int(rank): binascii.a2b_base64(text) for rank, text in parts.items()}

@@ -12,6 +12,7 @@ import hashlib
 import os
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidTag
@@ -51,6 +52,10 @@ class KeyPair(Protocol):
         ...
 
 
+#: A simulation reads each client's key once for every neighbour.
+_public_key = lru_cache(maxsize=4096)(X25519PublicKey.from_public_bytes)
+
+
 class X25519:
     """Elliptic-curve Diffie–Hellman on Curve25519 (RFC 7748)."""
 
@@ -62,7 +67,7 @@ class X25519:
 
     def agree(self, public: bytes) -> bytes:
         # A point of low order gives the secret 0, which `exchange` refuses with ValueError.
-        return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        return self._private.exchange(_public_key(public))
 
 
 class Seeded:

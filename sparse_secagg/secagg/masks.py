@@ -105,12 +105,18 @@ def mask(key: bytes, length: int, modulus: int) -> NDArray[np.uint64]:
 
 
 def add_modulo(
-    a: NDArray[np.uint64], b: NDArray[np.uint64], modulus: int, sign: int = 1
+    a: NDArray[np.uint64],
+    b: NDArray[np.uint64],
+    modulus: int,
+    sign: int = 1,
+    out: NDArray[np.uint64] | None = None,
 ) -> NDArray[np.uint64]:
-    """Return a ± b mod M for residues a and b."""
-    M = np.uint64(modulus)
-    total = a + (b if sign > 0 else M - b)
-    return np.asarray(np.minimum(total, total - M))
+    """Return a ± b mod M for vectors of residues, written to ``out`` where that is given."""
+    from sparse_secagg.secagg._modular_kernels import add_residues
+
+    out = np.empty_like(a) if out is None else out
+    add_residues(a, b, np.uint64(modulus), sign < 0, out)
+    return out
 
 
 def _word_bytes(bits: int) -> int:

@@ -17,6 +17,9 @@ from sparse_secagg.secagg.keys import AgreedOnce
 
 __all__ = ["Workers", "answer", "answers_here"]
 
+#: Groups for each worker where they can be small.
+_PIECES = 8
+
 
 def answer(client: ClientSession, incoming: bytes, vector: NDArray[Any] | None) -> bytes:
     """Return a client's next message, whichever it is."""
@@ -64,13 +67,21 @@ class Workers:
     ) -> None:
         self._states = {i: client.save() for i, client in clients.items()}
         self._agree_once = agree_once
-        self._workers = Parallel(n_jobs=n_jobs)
-        self._groups = np.array_split(order, effective_n_jobs(n_jobs))
+        self._workers = Parallel(n_jobs=n_jobs, return_as="generator")
+        n_workers = effective_n_jobs(n_jobs)
+        self._groups = np.array_split(order, n_workers)
+        self._small_groups = np.array_split(order, min(_PIECES * n_workers, len(order)))
 
     def answers(
         self, clients: dict[int, ClientSession], incoming: dict[int, bytes], vectors: Any
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield each client's next message, as :func:`answers_here` does."""
+        """Yield each client's next message, as :func:`answers_here` does.
+
+        From the masked vectors on nobody agrees on a key any more: messages come in small groups,
+        which the server takes while the workers go on.
+        """
+        if vectors is not None:
+            self._groups = self._small_groups
         groups = [[i for i in group.tolist() if i in incoming] for group in self._groups]
         played = self._workers(
             delayed(_play)(

@@ -387,7 +387,7 @@ class ServerSession:
         message = MaskedInput.from_bytes(data, setup, sender)
         if not set(message.complaints) <= set(setup.graph.members[sender].tolist()) - {sender}:
             raise ValueError("complains about clients that are not its neighbours")
-        self._sum = add_modulo(self._sum, message.values, setup.modulus)
+        add_modulo(self._sum, message.values, setup.modulus, out=self._sum)
         self.complaints += [(dealer, sender) for dealer in message.complaints]
 
     def _begin_unmask(self) -> None:
