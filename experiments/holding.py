@@ -11,9 +11,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from experiments.decoders import decoder_text
 from sparse_secagg import RoundSpec, mechanisms
 from sparse_secagg.clipping import AdaptiveClip
+from sparse_secagg.decoder_texts import decoder_text
 from sparse_secagg.encoders import registry
 from sparse_secagg.parameters import round_parameters
 from sparse_secagg.parts import path_of

@@ -21,6 +21,7 @@ FORBIDDEN = {
 #: Rooms of the library, from the ground up: each imports from its own and those before only.
 STOREYS = [
     {"siblings", "exceptions", "validation", "frozen", "public_randomness", "parts"},
+    {"private_files", "decoder_texts"},
     {"parameters", "walsh_hadamard", "clipped_rows"},
     {"privacy"},
     {"encoders", "mechanisms"},

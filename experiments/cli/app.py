@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.command import Command
 from experiments.cli.compare import compare
 from experiments.cli.count import count
 from experiments.cli.demo import demo
@@ -49,11 +48,6 @@ def main(
     logging.getLogger("experiments.cli").debug("sparse-secagg %s", " ".join(sys.argv[1:]))
 
 
-def _examples(*lines: str) -> str:
-    """Return the end of a help text: one command to a line."""
-    return "\n\n".join(["Examples:", *(f"sparse-secagg {line}" for line in lines)])
-
-
 def warmup() -> None:
     """Compile the numerical kernels, so that no first round waits for them."""
     from sparse_secagg.warmup import warm_up
@@ -64,66 +58,45 @@ def warmup() -> None:
 
 
 _START, _ROUNDS, _STUDY = "Start here", "Between real parties", "Experiments"
-_COMMANDS: tuple[tuple[Any, str, type[Command], tuple[str, ...]], ...] = (
-    (demo, _START, Command, ("demo", "demo --json --seed 1")),
+#: A command, where the help lists it, and examples.
+_COMMANDS: tuple[tuple[Any, str, str, *tuple[str, ...]], ...] = (
+    (demo, _START, "", "--json --seed 1"),
     (
         count,
         _START,
-        Command,
-        ("count sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1",),
+        "sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1",
     ),
-    (
-        plan,
-        _START,
-        Command,
-        ("plan --dim 1e6 --clients 1e4 --epsilon 1 --sparsity 1000 --plot plan.png",),
-    ),
-    (
-        epsilon,
-        _START,
-        ManyNumbers,
-        ("epsilon --preset f-emnist", "epsilon --clients 100 --population 3400 --rounds 1500"),
-    ),
-    (warmup, _START, Command, ("warmup",)),
-    (budget, _ROUNDS, Command, ("budget ann.sqlite --epsilon 8 --delta 1e-5",)),
-    (
-        serve,
-        _ROUNDS,
-        Command,
-        ("serve --round spec.json --roster roster.json --output mean.npy",),
-    ),
+    (plan, _START, "--dim 1e6 --clients 1e4 --epsilon 1 --sparsity 1000 --plot plan.png"),
+    (epsilon, _START, "--preset f-emnist", "--clients 100 --population 3400 --rounds 1500"),
+    (warmup, _START, ""),
+    (budget, _ROUNDS, "ann.sqlite --epsilon 8 --delta 1e-5"),
+    (serve, _ROUNDS, "--round spec.json --roster roster.json --output mean.npy"),
     (
         join,
         _ROUNDS,
-        Command,
-        (
-            "join --server 127.0.0.1:8443 --certificate server.pem --identity ann.json "
-            "--roster roster.json --vector x.npy --budget ann.sqlite --max-epsilon 1",
-        ),
+        "--server 127.0.0.1:8443 --certificate server.pem --identity ann.json "
+        "--roster roster.json --vector x.npy --budget ann.sqlite --max-epsilon 1",
     ),
-    (
-        train,
-        _STUDY,
-        Command,
-        ("train --task digits --epsilon 20 --compression 10", "train --output run --resume"),
-    ),
+    (train, _STUDY, "--task digits --epsilon 20 --compression 10", "--output run --resume"),
     (
         sweep,
         _STUDY,
-        ManyNumbers,
-        (
-            "sweep --preset sparsity --jobs 2",
-            "sweep --axis compression=5,10,50 --axis epsilon=0.5,1,2 --decoder linear,lasso,amp",
-        ),
+        "--preset sparsity --jobs 2",
+        "--axis compression=5,10,50 --axis epsilon=0.5,1,2 --decoder linear,lasso,amp",
     ),
     (
         reproduce,
         _STUDY,
-        Command,
-        ("reproduce list", "reproduce compression-vs-noise --task mnist --scale full --data DIR"),
+        "list",
+        "compression-vs-noise --task mnist --scale full --data DIR",
     ),
-    (compare, _STUDY, ManyNumbers, ("compare updates --compression 10,50 --epsilon 1,4",)),
+    (compare, _STUDY, "updates --compression 10,50 --epsilon 1,4"),
 )
-for _command, _panel, _class, _lines in _COMMANDS:
-    app.command(cls=_class, rich_help_panel=_panel, epilog=_examples(*_lines))(_command)
+for _command, _panel, *_examples in _COMMANDS:
+    _lines = [f"sparse-secagg {_command.__name__} {example}" for example in _examples]
+    app.command(
+        cls=ManyNumbers,
+        rich_help_panel=_panel,
+        epilog="\n\n".join(["Examples:", *map(str.rstrip, _lines)]),
+    )(_command)
 app.add_typer(identity, name="identity", rich_help_panel=_ROUNDS)

@@ -1,14 +1,17 @@
-"""The class of every command: what the operating system refuses is said in the user's words."""
+"""The class of every command: what it or the operating system refuses is said in words."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+
+from sparse_secagg.exceptions import ClusterError
 
 _REMEDIES = {
     errno.ENOENT: "there is no such file or folder; check the path",
@@ -23,12 +26,15 @@ _REMEDIES = {
 
 
 class Command(TyperCommand):
-    """A command that blames a file which cannot be used on the option that names it."""
+    """A command whose refusals end with 2: what is wrong, and the option or argument to change."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; wrong use ends with 2, a disk that is full on the way with 1."""
         try:
             return super().invoke(ctx)
+        except (ValueError, ImportError, ClusterError) as error:
+            logging.getLogger(__name__).debug("refused", exc_info=True)  # seen with --verbose
+            raise typer.BadParameter(str(error)) from error
         except BrokenPipeError:
             raise
         except OSError as error:

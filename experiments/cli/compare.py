@@ -47,10 +47,9 @@ def compare(
     noise = opt.numbers(f"--{name.replace('_', '-')}", given.pop(name, None)) or (1.0,)
     rates = opt.numbers("--compression", given.pop("compression", None)) or (10.0,)
     several = {name: noise} if len(noise) > 1 else {}
+    axes = {**several, "compression": rates}
     request = SweepRequest(
-        given_axes={
-            n: tuple(dict.fromkeys(v)) for n, v in {**several, "compression": rates}.items()
-        },
+        axes=[f"{n}={','.join(map(str, dict.fromkeys(values)))}" for n, values in axes.items()],
         recording=recording,
         rounds=tuple(map(opt.whole, opt.words(recorded_round))),
         encoders=given.pop("encoder", "").split(),

@@ -59,22 +59,19 @@ def count(
     as_json: AsJson = False,
 ) -> None:
     """Count the users of each item of a table, privately."""
-    from experiments.private_files import make_folder
     from sparse_secagg import PrivateCounts
+    from sparse_secagg.private_files import make_folder
 
     weight = given.pop("weight", None)
     if "max_weight" in given and weight is None:
         raise typer.BadParameter(f"--max-weight {given['max_weight']} needs --weight, a column.")
-    try:
-        if "prior" in given:
-            given["prior"] = _prior(given["prior"], given.get("domain"))
-        counts = PrivateCounts(progress=lambda text: typer.echo(text, err=True), **given)
-        names = None if candidates is None else _candidates(candidates, given.get("domain"))
-        if output is not None:
-            make_folder(output)  # a place that cannot be written must not cost a round
-        counts.fit(table, user=user, item=item, weight=weight)
-    except (ValueError, ImportError) as error:
-        raise typer.BadParameter(str(error)) from error
+    if "prior" in given:
+        given["prior"] = _prior(given["prior"], given.get("domain"))
+    counts = PrivateCounts(progress=lambda text: typer.echo(text, err=True), **given)
+    names = None if candidates is None else _candidates(candidates, given.get("domain"))
+    if output is not None:
+        make_folder(output)  # a place that cannot be written must not cost a round
+    counts.fit(table, user=user, item=item, weight=weight)
     summary = counts.summary(top, candidates=names)
     # shown first: the privacy is spent, whatever becomes of the files
     typer.echo(json.dumps(summary) if as_json else _table(counts, top, names, weight is not None))
@@ -85,8 +82,8 @@ def count(
 def _write(
     counts: PrivateCounts, summary: dict[str, Any], folder: Path, top: int, names: list[str] | None
 ) -> None:
-    from experiments.private_files import write_text
     from sparse_secagg.counting.report import shown
+    from sparse_secagg.private_files import write_text
 
     counts.to_csv(folder / "counts.csv", top, candidates=names)
     write_text(folder / "counts.json", json.dumps(summary, indent=1))
@@ -148,8 +145,8 @@ def _candidates(path: Path, domain: str | None) -> list[str]:
 
 
 def _prior(prior: str, domain: str | None) -> Any:
-    from experiments.decoders import scores_prior
     from sparse_secagg.counting.domains import make_domain
+    from sparse_secagg.decoder_texts import scores_prior
 
     kind, _, path = prior.partition(":")
     if kind != "scores" or not Path(path).is_file():

@@ -24,11 +24,11 @@ SIMULATED = (
 
 def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Seed = 0) -> None:
     """Train privately, publish private counts, compare decoders: one picture and one page."""
-    from experiments.private_files import make_folder, write_text
     from experiments.report.console import bar
-    from experiments.report.html import Picture, Section, write_report
+    from experiments.report.html import Finding, Picture, write_report
     from experiments.report.style import new_figure, save
     from experiments.sweeps.engine import quiet
+    from sparse_secagg.private_files import make_folder, write_text
 
     if seed < 0:
         raise typer.BadParameter(f"--seed {seed} must be at least 0.")
@@ -48,7 +48,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
     found |= {"lines": lines, "not_private": True, "not_private_because": SIMULATED}
     files = save(figure, output / "demo")
     write_text(output / "demo.json", json.dumps(found, indent=2) + "\n")
-    shown = [Section("What it shows", "", lines, [Picture(figure, "the demo")])]
+    shown = [Finding("What it shows", "", lines, {"": Picture(figure, "the demo")})]
     more = {"closing": SIMULATED, "command": f"sparse-secagg demo --seed {seed}"}
     files += [output / "demo.json", write_report(output / "demo.html", "demo", shown, **more)]
     if as_json:

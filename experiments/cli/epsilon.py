@@ -27,13 +27,10 @@ def epsilon(
     from experiments.report.epsilon_table import as_document, epsilon_table, show
 
     multipliers = opt.numbers("--noise-multiplier", given.pop("noise_multiplier", None))
-    try:
-        setting = _epsilon_setting(
-            preset, given | ({"noise_multipliers": multipliers} if multipliers else {})
-        )
-        rows = epsilon_table(setting)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    setting = _epsilon_setting(
+        preset, given | ({"noise_multipliers": multipliers} if multipliers else {})
+    )
+    rows = epsilon_table(setting)
     if as_json:
         typer.echo(json.dumps(as_document(setting, rows), indent=2))
     else:

@@ -28,10 +28,7 @@ def show(path: File) -> None:
     """Print the public key of an identity."""
     from sparse_secagg import Identity
 
-    try:
-        typer.echo(Identity.load(path).public.hex())
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    typer.echo(Identity.load(path).public.hex())
 
 
 RosterFile = Annotated[Path, typer.Argument(help="File of the roster.")]
@@ -45,14 +42,11 @@ def enrol(
     """Put a member on a roster, or give it a new key; the file becomes the next version."""
     from sparse_secagg import Roster
 
-    try:
-        roster = Roster.load(path) if path.exists() else Roster(path.stem)
-        known = name in {member.name for member in roster.members}
-        change = roster.rotate if known else roster.add
-        roster = change(name, _key(key))
-        roster.save(path)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    roster = Roster.load(path) if path.exists() else Roster(path.stem)
+    known = name in {member.name for member in roster.members}
+    change = roster.rotate if known else roster.add
+    roster = change(name, _key(key))
+    roster.save(path)
     typer.echo(f"{roster.name}: version {roster.version}, {len(roster)} members")
 
 
@@ -71,9 +65,6 @@ def revoke(path: RosterFile, name: Name) -> None:
     """Take a member off a roster for good; the file becomes the next version."""
     from sparse_secagg import Roster
 
-    try:
-        roster = Roster.load(path).revoke(name)
-        roster.save(path)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    roster = Roster.load(path).revoke(name)
+    roster.save(path)
     typer.echo(f"{roster.name}: version {roster.version}, {len(roster)} members")

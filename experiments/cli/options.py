@@ -21,18 +21,16 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.command import Command
+from experiments.sweeps.axes import whole as read_whole
 from sparse_secagg.parameters import describe, round_parameters
 
 
 def whole(text: str | float) -> int:
     """Return 1000, 1e3 or 1_000 as an integer, or raise if it is none."""
     try:
-        value = float(text)
-        if value != int(value):
-            raise ValueError
+        return read_whole(text)
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text} must be a whole number, such as 1000 or 1e3.") from None
-    return int(value)
 
 
 def at_least_one(text: str | float) -> int:
@@ -119,14 +117,8 @@ _LETTERS = {"epsilon": "E", "noise_multiplier": "Z", "compression": "R"}
 def option(name: str, *, several: bool = False, kind: str = "", text: str = "") -> Any:
     """Return the annotation of an option: its name, type and meaning as the round declares them.
 
-    Parameters
-    ----------
-    name : str
-        Parameter of a round, ``dim`` or ``clients``.
-    several : bool
-        Whether it takes several values.
-    kind, text : str
-        Type and meaning that differ from the declaration's.
+    The name is a parameter of a round, ``dim`` or ``clients``; ``kind`` and ``text`` are a type and
+    a meaning that differ from the declaration's.
     """
     kind = kind or _KINDS.get(name) or str(round_parameters()[name].type).split(" |")[0]
     meaning = text or MEANINGS.get(name) or describe(name).replace("``", "")
@@ -148,13 +140,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of some parameters in place of its argument ``given``.
 
-    Parameters
-    ----------
-    one, many : str
-        Names of parameters of a round, with spaces between them: those with one value, and those
-        with several, by commas or by repetition.
-    **own
-        Further options, or annotations that differ, by name.
+    ``one`` and ``many`` are names of parameters of a round, with spaces between them: those with
+    one value, and those with several. ``own`` are further options, or annotations that differ.
     """
     made = {name: option(name) for name in one.split()}
     made |= {name: option(name, several=True) for name in many.split()} | own

@@ -62,21 +62,18 @@ def serve(
     """Run one round with everybody on a roster, and write the estimated mean."""
     import numpy as np
 
-    from experiments.private_files import check_file
     from sparse_secagg import Roster, RoundConfig, ServerSession, announce_round, server_decode
+    from sparse_secagg.private_files import check_file
     from sparse_secagg.secagg import BelowThresholdError, InvalidMessageError
     from sparse_secagg.transport import make_certificate, serve_round, server_context
 
-    try:
-        group = Roster.load(roster)
-        round_spec, dim = _read_spec(spec)
-        document = announce_round(round_spec, dim, group, corrupt=corrupt, dropout=dropout)
-        check_file(output)  # a mean that cannot be kept would cost everybody a round
-        if not certificate.exists():
-            make_certificate(certificate, key, _reachable(name or host))
-        context = server_context(certificate, key)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    group = Roster.load(roster)
+    round_spec, dim = _read_spec(spec)
+    document = announce_round(round_spec, dim, group, corrupt=corrupt, dropout=dropout)
+    check_file(output)  # a mean that cannot be kept would cost everybody a round
+    if not certificate.exists():
+        make_certificate(certificate, key, _reachable(name or host))
+    context = server_context(certificate, key)
 
     def show(text: str) -> None:
         typer.echo(text, err=as_json)
@@ -134,18 +131,15 @@ def join(
     from sparse_secagg.exceptions import RefusedRoundError
     from sparse_secagg.transport import client_context, join_round
 
-    try:
-        host, port = _address(server)
-        x = _read_vector(vector)
-        policy = AgentPolicy(max_epsilon, max_delta, colluders=corrupt, dim=x.size)
-        agent = ClientAgent(policy, Budget(budget))
-        me, group, context = (
-            Identity.load(identity),
-            Roster.load(roster),
-            client_context(certificate),
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    host, port = _address(server)
+    x = _read_vector(vector)
+    policy = AgentPolicy(max_epsilon, max_delta, colluders=corrupt, dim=x.size)
+    agent = ClientAgent(policy, Budget(budget))
+    me, group, context = (
+        Identity.load(identity),
+        Roster.load(roster),
+        client_context(certificate),
+    )
     try:
         join_round(
             (host, port),
@@ -226,19 +220,10 @@ def budget(
     """Show what a client has spent of its lifetime budget; with ε and δ, make a new one."""
     from sparse_secagg import Budget
 
-    try:
-        account = Budget(path, epsilon, delta)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    values = {
-        "epsilon": account.epsilon,
-        "delta": account.delta,
-        "rounds": account.rounds,
-        "spent": account.spent,
-        "left": account.left,
-    }
+    account = Budget(path, epsilon, delta)
     if as_json:
-        typer.echo(json.dumps(values))
+        names = ("epsilon", "delta", "rounds", "spent", "left")
+        typer.echo(json.dumps({name: getattr(account, name) for name in names}))
         return
     typer.echo(
         f"{account.rounds} rounds: epsilon {account.spent:.4g} of {account.epsilon:.4g} spent, "

@@ -51,10 +51,10 @@ def plan(
     as_json: opt.AsJson = False,
 ) -> None:
     """Choose encoder, sketch length, bits, noise and decoder, and predict the error."""
-    from experiments.private_files import check_file
     from experiments.report.plan_figure import check_picture, draw_plan
     from experiments.report.style import save_picture
     from sparse_secagg import plan as make_plan
+    from sparse_secagg.private_files import check_file
 
     if "epsilon" in given and "noise_multiplier" in given:
         raise typer.BadParameter("give --epsilon or --noise-multiplier, not both.")
@@ -67,13 +67,10 @@ def plan(
         "target_error": target_error,
         **given,
     }
-    try:
-        if plot is not None:
-            check_picture(plot)
-            check_file(plot)
-        made = make_plan(**request)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    if plot is not None:
+        check_picture(plot)
+        check_file(plot)
+    made = make_plan(**request)
     typer.echo(made.to_json() if as_json else made.explain())
     if plot is not None:
         save_picture(draw_plan(made, request), plot)

@@ -12,7 +12,6 @@ from experiments.cli import options as opt
 
 if TYPE_CHECKING:
     from experiments.cli.sweeping import RunOptions
-    from experiments.report.findings import Finding
     from experiments.reproduce.entry import Entry, Setting
 
 
@@ -80,8 +79,7 @@ def _run(
     entry: Entry, setting: Setting, options: RunOptions, console: Console
 ) -> tuple[dict[str, Any], list[str]]:
     from experiments.cli.sweeping import finish, run_grid
-    from experiments.report.findings import Finding
-    from experiments.report.html import Picture
+    from experiments.report.html import Finding, Picture
     from experiments.report.tables import sweep_tables
     from experiments.reproduce.training import slack_of
     from experiments.sweeps.engine import describe_failures

@@ -32,7 +32,7 @@ def sweep(
     mean: Annotated[
         str | None,
         typer.Option(
-            help="Synthetic mean: sparse, power_law, laplace, dense, low_rank, clustered, layered."
+            help="Synthetic mean: sparse, flat, power_law, laplace, dense, low_rank, layered."
         ),
     ] = None,
     recording: Annotated[
@@ -64,10 +64,6 @@ def sweep(
         typer.Option(help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric."),
     ] = None,
     retry_failed: opt.RetryFailed = False,
-    export: Annotated[str | None, typer.Option(help="csv: every cell, beside.")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells; run nothing.")
-    ] = False,
     data: opt.Data = None,
     output: opt.Output = Path("sweep-output"),
     as_json: opt.AsJson = False,
@@ -106,8 +102,6 @@ def sweep(
             backend=backend,
             scheduler=scheduler,
             retry_failed=retry_failed,
-            dry_run=dry_run,
-            export=export,
             slack=slack,
         ),
         as_json=as_json,

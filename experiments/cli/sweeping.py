@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,20 +12,14 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from experiments.decoders import parse_decoder, with_prior
 from experiments.recordings.importers import opened
-from experiments.report.console import SweepProgress, winners_text
+from experiments.report.console import sweep_progress
 from experiments.report.figures import draw_paper, draw_phase, draw_sweep
-from experiments.report.findings import (
-    Finding,
-    as_document,
-    show_findings,
-    write_findings,
-)
-from experiments.report.html import Picture
-from experiments.report.recording_figures import (
-    draw_energy,
-    draw_layers,
+from experiments.report.findings import as_document, show_findings, write_findings
+from experiments.report.html import Finding, Picture
+from experiments.report.recording_tables import (
+    layers_table,
+    ranks_table,
     rounds_table,
     summarise_rounds,
 )
@@ -49,6 +41,7 @@ from experiments.sweeps.presets import PRESETS, Preset, get_preset
 from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import check_backend
 from experiments.training import tasks
+from sparse_secagg.decoder_texts import parse_decoder, read_value, with_prior
 
 
 @dataclass(frozen=True)
@@ -57,8 +50,6 @@ class SweepRequest:
 
     preset: str | None = None  # name of a preset, whose values the others replace
     axes: Sequence[str] = ()  # ``NAME`` or ``NAME=V1,V2,…``
-    #: The same, as numbers.
-    given_axes: Mapping[str, Sequence[Value]] = dataclasses.field(default_factory=dict)
     #: What the cells are about.
     mean: str | None = None
     recording: Path | None = None
@@ -88,7 +79,7 @@ class SweepRequest:
     @property
     def title(self) -> str:
         """What the sweep is called in tables and pictures."""
-        name = self.preset or " × ".join([*self.given_axes, *(parse_axis(t)[0] for t in self.axes)])
+        name = self.preset or " × ".join(parse_axis(text)[0] for text in self.axes)
         about = self.task or (self.recording.name if self.recording else None)
         return name if about is None else f"{name}, {about}"
 
@@ -97,9 +88,8 @@ def make_grid(request: SweepRequest) -> Grid:
     """Return the grid of a request; ValueError names what is wrong with it."""
     kind = request.kind
     preset = get_preset(request.preset) if request.preset else Preset("", {}, {}, {})
-    axes: dict[str, Sequence[Value]] = {**request.given_axes, **dict(map(parse_axis, request.axes))}
-    if not axes:
-        axes = dict(preset.axes_for(kind))
+    axes: dict[str, Sequence[Value]] = dict(map(parse_axis, request.axes))
+    axes = axes or dict(preset.axes_for(kind))
     if not axes:
         raise ValueError(
             f"--axis or --preset says what varies; axes are {', '.join(AXES)}, for example "
@@ -182,10 +172,7 @@ def parse_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"--set {text!r} must be NAME=VALUE, for example server_rate=0.3.")
-    try:
-        return name.strip(), ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name.strip(), value
+    return name.strip(), read_value(value)
 
 
 def list_presets(console: Console) -> None:
@@ -194,23 +181,6 @@ def list_presets(console: Console) -> None:
         axes = " × ".join(preset.axes)
         console.print(f"[bold]{name}[/bold]  {preset.question} ({axes})", highlight=False)
     console.print("The paper's own analyses: sparse-secagg reproduce list", highlight=False)
-
-
-def list_cells(grid: Grid, path: Path, console: Console) -> dict[str, Any]:
-    """Print the cells that would run."""
-    there = path.is_file()
-    with Store(path if there else ":memory:", read_only=there) as store:
-        draws = missing_draws(grid, store)
-    cells = [cell for draw in draws for cell in draw]
-    total = len(grid.cells())
-    names = [*grid.axes, *grid.variants, "encoder", "mechanism", "decoder", "seed"]
-    for cell in cells:
-        console.print(literal(", ".join(f"{n}={cell.parameters().get(n)}" for n in names)))
-    done = total - len(cells)
-    text = f"{total} cells, {done} of them done before; {len(cells)} to run in {len(draws)} draws."
-    console.print(text, highlight=False)
-    missing = [cell.parameters() for cell in cells]
-    return {"cells": total, "done": done, "draws": len(draws), "missing": missing}
 
 
 @dataclass(frozen=True)
@@ -224,10 +194,7 @@ class RunOptions:
     jobs: int = 1
     backend: str = "loky"
     scheduler: str | None = None
-    #: Run failed cells again; run nothing.
-    retry_failed: bool = False
-    dry_run: bool = False
-    export: str | None = None  # "csv" or "parquet"
+    retry_failed: bool = False  # run failed cells again
     slack: float | None = None  # Δ; by the metric where None
 
     @property
@@ -242,8 +209,6 @@ class RunOptions:
     def check(self) -> None:
         """Raise ValueError for what could not work, before any work."""
         check_backend(self.backend, self.scheduler)
-        if self.export not in (None, "csv"):
-            raise ValueError(f"--export {self.export} must be csv.")
         if self.slack is not None and not self.slack >= 0:
             raise ValueError(f"--slack {self.slack} must be a number of at least 0.")
 
@@ -252,17 +217,18 @@ def describe(asked: SweepRequest, grid: Grid, table: SweepTable, slack: float) -
     """Return what a sweep found."""
     recording = grid.inputs.recording
     conclusion = conclude(table, asked.preset, slack)
-    winners = winners_text(table)
-    lines = [*conclusion.lines, *([winners] if winners else [])]
+    lines = list(conclusion.lines)
     tables = sweep_tables(table, asked.title, conclusion.marked)
     if recording is not None:
         lines += recommendations(table)
-        tables = [rounds_table(summarise_rounds(recording, table)), *tables]
+        rounds = summarise_rounds(recording, table)
+        more = (ranks_table(rounds), layers_table(table))
+        tables = [rounds_table(rounds), *tables, *filter(None, more)]
     return Finding(
         asked.title,
         PRESETS[asked.preset].question if asked.preset else "",
         lines,
-        _pictures(table, conclusion, recording, slack),
+        _pictures(table, conclusion, slack),
         tables,
         failures=describe_failures(table.results),
         table=table,
@@ -270,9 +236,7 @@ def describe(asked: SweepRequest, grid: Grid, table: SweepTable, slack: float) -
     )
 
 
-def _pictures(
-    table: SweepTable, conclusion: Conclusion, recording: str | None, slack: float
-) -> dict[str, Picture]:
+def _pictures(table: SweepTable, conclusion: Conclusion, slack: float) -> dict[str, Picture]:
     """Return every figure of a sweep by the end of its name."""
     about = f"{table.metric.replace('_', ' ')} over {' and '.join(table.axes)}, {table.mean_name}"
     if set(table.axes) == {"density", "compression"}:
@@ -282,12 +246,6 @@ def _pictures(
     drawn = {"": Picture(draw_sweep(table, marked=conclusion.marked), about + more)}
     if not one and "compression" in table.axes:
         drawn["-curves"] = Picture(draw_paper(table, slack), f"{about}, a line per rate")
-    if recording is not None:
-        energy = draw_energy(summarise_rounds(recording, table))
-        drawn["-energy"] = Picture(energy, "energy of the mean update; not private")
-        layers = draw_layers(table)
-        if layers is not None:
-            drawn["-layers"] = Picture(layers, "relative error by layer, geometric mean")
     return drawn
 
 
@@ -333,8 +291,6 @@ def reported(work: Callable[[Console], tuple[dict[str, Any], list[str]]], *, as_
     console = Console(stderr=as_json)
     try:
         document, failures = work(console)
-    except (ValueError, ImportError) as error:
-        raise typer.BadParameter(str(error)) from error
     except StoreError as error:
         Console(stderr=True).print("[red]error:[/red]", literal(error))
         raise typer.Exit(1) from error
@@ -352,8 +308,6 @@ def run_request(
     """Run what was asked for, print it, write it; return it as JSON values, and what failed."""
     options.check()
     grid = make_grid(request)
-    if options.dry_run:
-        return list_cells(grid, options.store_path, console), []
     with Store(options.store_path) as store:
         if options.retry_failed:
             store.forget_failures()
@@ -364,7 +318,7 @@ def run_request(
 
 def finish(found: Sequence[Finding], options: RunOptions, console: Console) -> dict[str, Any]:
     """Write and print what was found; return it as JSON values."""
-    files = write_findings(found, options.output, options.name, options.export)
+    files = write_findings(found, options.output, options.name)
     if any(each.table is not None for each in found):
         files = [options.store_path, *files]
     show_findings(found, files, console)
@@ -377,8 +331,7 @@ def run_grid(grid: Grid, store: Store, options: RunOptions, console: Console) ->
     total = len(grid.cells())
     if todo < total:
         console.print(f"{total - todo} of {total} cells were done before.", highlight=False)
-    with ExitStack() as stack:
-        progress = stack.enter_context(SweepProgress(todo, console)) if todo else None
+    with sweep_progress(todo, console) as progress:
         return run_sweep(
             grid,
             store=store,

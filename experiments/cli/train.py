@@ -91,7 +91,6 @@ def train(
     ] = 0,
 ) -> None:
     """Train a model by federated averaging through the private pipeline."""
-    from experiments.decoders import with_prior
     from experiments.report import training_report
     from experiments.report.console import bar
     from experiments.report.terminal import literal
@@ -100,36 +99,33 @@ def train(
     from experiments.training.config import TrainingConfig
     from experiments.training.loop import run_training
     from experiments.training.records import RoundRecord
-    from sparse_secagg.exceptions import ClusterError
+    from sparse_secagg.decoder_texts import with_prior
 
     console = Console(stderr=as_json)
-    try:
-        check_backend(backend, scheduler, ("threading", "dask"))
-        if "prior" in given:
-            decoder = given.get("decoder", "linear")
-            given["decoder"] = with_prior([decoder], given.pop("prior"))[0]
-        if "clip_norm" in given:
-            given["clip_norm"] = opt.number_or_word(given["clip_norm"])
-        config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
-        with bar(console) as bars:
-            line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
+    check_backend(backend, scheduler, ("threading", "dask"))
+    if "prior" in given:
+        decoder = given.get("decoder", "linear")
+        given["decoder"] = with_prior([decoder], given.pop("prior"))[0]
+    if "clip_norm" in given:
+        given["clip_norm"] = opt.number_or_word(given["clip_norm"])
+    config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
+    with bar(console) as bars:
+        line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
 
-            def progress(current: RoundRecord, resolved: TrainingConfig) -> None:
-                text = training_report.progress_text(current, resolved)
-                bars.update(line, description=text, completed=current.number)
+        def progress(current: RoundRecord, resolved: TrainingConfig) -> None:
+            text = training_report.progress_text(current, resolved)
+            bars.update(line, description=text, completed=current.number)
 
-            result = run_training(
-                config,
-                output=output,
-                resume=resume,
-                record=record,
-                jobs=jobs,
-                scheduler=scheduler,
-                progress=progress,
-                callbacks=[] if patience is None else [EarlyStop(patience)],
-            )
-    except (ValueError, ImportError, ClusterError) as error:
-        raise typer.BadParameter(str(error)) from error
+        result = run_training(
+            config,
+            output=output,
+            resume=resume,
+            record=record,
+            jobs=jobs,
+            scheduler=scheduler,
+            progress=progress,
+            callbacks=[] if patience is None else [EarlyStop(patience)],
+        )
     files = training_report.write(result, output, shlex.join(["sparse-secagg", *sys.argv[1:]]))
     if as_json:
         typer.echo(json.dumps(training_report.as_document(result), indent=2))

@@ -12,9 +12,9 @@ from experiments.datasets.base import (
     LazyClients,
     MissingDataError,
     PublicList,
+    choose_domain,
 )
 from experiments.datasets.corpora import python_docstrings, stack_exchange, text_folder
-from experiments.datasets.domains import Domain, HashedItems, ListedItems, choose_domain
 from experiments.datasets.embedded import digits, public_names, python_identifiers
 from experiments.datasets.images import fashion_mnist, mnist_by_writer
 from experiments.datasets.splits import dirichlet_split, split_by_client
@@ -29,6 +29,7 @@ from experiments.datasets.text import (
     public_words,
     word_numbers,
 )
+from sparse_secagg.counting.domains import Domain, HashedItems, ListedItems
 
 __all__ = [
     "ClientData",

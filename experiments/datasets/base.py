@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from sparse_secagg.counting.domains import Domain
+from sparse_secagg.counting.domains import OPEN, Domain, ListedItems, make_domain
 
 Examples = tuple[NDArray[Any], NDArray[np.int64]]
 Value = TypeVar("Value")
@@ -88,6 +88,23 @@ def _unit_rows(columns: Sequence[Any], size: int) -> sp.csr_array:
     return sp.csr_array((entries, np.concatenate(rows), starts), shape=(len(rows), size))
 
 
+#: Cells where neither a domain is given nor a public list comes with the data.
+DEFAULT_CELLS = 2**17
+
+
+def choose_domain(domain: str | int | None, data: ClientSets) -> Domain:
+    """Return the domain that an option stands for.
+
+    A file of items, one per line; a number of hash cells, as 131072 or "2**17"; None for the public
+    list that comes with the data, or 2**17 cells where none does.
+    """
+    if domain == OPEN:
+        raise ValueError("domain='open' takes two rounds: use sparse-secagg count.")
+    if domain is None and data.public_list is not None:
+        return ListedItems(data.public_list.read(), data.public_list.source)
+    return make_domain(DEFAULT_CELLS if domain is None else domain)
+
+
 @dataclass(frozen=True)
 class ClientData:
     """Labelled data split by client.
@@ -124,12 +141,8 @@ class ClientTexts:
 class LazyClients(Mapping[str, Value]):
     """A mapping that reads a client's data whenever it is asked for it, and keeps nothing.
 
-    Parameters
-    ----------
-    names : iterable of str
-        The clients.
-    read : callable
-        Returns the data of a client. Picklable, so that the mapping can go to other processes.
+    ``read`` returns the data of a client; it is picklable, so that the mapping can go to other
+    processes.
     """
 
     def __init__(self, names: Iterable[str], read: Callable[[str], Value]) -> None:

@@ -62,8 +62,7 @@ def _from_arrays(data: str | os.PathLike[str] | None) -> ClientData:
             raise DataError(
                 f"{path}: {name} has the shape {array.shape}, but there are {len(labels)} labels."
             )
-    test = is_test.astype(bool)
-    x, y = _scaled(images), labels.astype(np.int64)
+    test, x, y = is_test.astype(bool), _scaled(images), labels.astype(np.int64)
     return ClientData(split_by_client(x[~test], y[~test], writer[~test]), (x[test], y[test]))
 
 

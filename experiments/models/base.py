@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from experiments.models.architectures import Architecture
 
-Examples = tuple[NDArray[Any], NDArray[np.int64]]
+Array = NDArray[Any]
+Examples = tuple[Array, NDArray[np.int64]]
 
 
 class Model(ABC):
@@ -42,28 +44,18 @@ class Model(ABC):
 
     def local_update(
         self,
-        weights: NDArray[np.float32],
+        weights: Array,
         examples: Examples,
         *,
         learning_rate: float,
         batch_size: int,
-        rng: np.random.Generator,
-        out: NDArray[np.float32] | None = None,
+        rng: Generator,
+        out: Array | None = None,
     ) -> Any:
         """Return what one epoch of gradient descent on a client's examples adds to the weights.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (d,)
-            Where the client starts; left as it is.
-        examples : (x, y)
-            The client's data.
-        learning_rate, batch_size : float, int
-            Of plain stochastic gradient descent.
-        rng : Generator
-            Order of the examples, and all other randomness.
-        out : ndarray of shape (d,), optional
-            Where to write the update; sparse ones are returned only.
+        The weights are left as they are; the update is written to ``out``, unless it is sparse.
+        Order of the examples, and all other randomness, come from ``rng``.
         """
         x, y = examples
         local = np.empty_like(weights) if out is None else out
@@ -74,27 +66,18 @@ class Model(ABC):
         return local
 
     @abstractmethod
-    def descend(
-        self,
-        local: NDArray[Any],
-        x: NDArray[Any],
-        y: NDArray[np.int64],
-        step: float,
-        rng: np.random.Generator,
-    ) -> None:
+    def descend(self, local: Array, x: Array, y: Array, step: float, rng: Generator) -> None:
         """Move weights, in place, by ``step`` against the gradient on a batch.
 
         ``rng`` is for what is random in training, as dropout is.
         """
 
     @abstractmethod
-    def accuracy(
-        self, weights: NDArray[np.float32], x: NDArray[Any], y: NDArray[np.int64]
-    ) -> float:
+    def accuracy(self, weights: Array, x: Array, y: Array) -> float:
         """Return the share of right predictions."""
 
 
-def batches(n_examples: int, batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def batches(n_examples: int, batch_size: int, rng: Generator) -> list[NDArray[np.int64]]:
     """Return the examples of one epoch in random order, in batches; the last may be smaller."""
     order = rng.permutation(n_examples)
     return [order[start : start + batch_size] for start in range(0, n_examples, batch_size)]

@@ -5,16 +5,15 @@ Without layers of a library a step on a small batch costs its matrix products an
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from experiments.models.architectures import Architecture, multilayer_perceptron
-from experiments.models.base import Examples, Model, batches
+from experiments.models.base import Array, Examples, Model, batches
 
-Layers = list[tuple[NDArray[Any], NDArray[Any]]]
+Layers = list[tuple[Array, Array]]
 
 
 class MLP(Model):
@@ -46,30 +45,14 @@ class MLP(Model):
             W[:] = rng.normal(0, np.sqrt(2 / len(W)), W.shape)
         return weights
 
-    def descend(
-        self,
-        local: NDArray[Any],
-        x: NDArray[Any],
-        y: NDArray[np.int64],
-        step: float,
-        rng: np.random.Generator,
-    ) -> None:
+    def descend(self, local: Array, x: Array, y: Array, step: float, rng: Generator) -> None:
         _descend(self._layers(local), x, y, step)
 
-    def gradient(
-        self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]
-    ) -> NDArray[Any]:
-        """Return the gradient of the mean cross-entropy, in the precision of ``weights``."""
-        local = weights.copy()
-        _descend(self._layers(local), x.astype(weights.dtype), y, 1.0)
-        step: NDArray[Any] = weights - local
-        return step
-
-    def accuracy(self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> float:
+    def accuracy(self, weights: Array, x: Array, y: Array) -> float:
         scores = _forward(self._layers(weights), x)[-1]
         return float(np.mean(scores.argmax(axis=1) == y))
 
-    def _layers(self, weights: NDArray[Any]) -> Layers:
+    def _layers(self, weights: Array) -> Layers:
         parts = list(self.architecture.split(weights).values())
         return list(zip(parts[::2], parts[1::2]))
 
@@ -107,13 +90,13 @@ class WordClassifier(MLP):
 
     def local_update(
         self,
-        weights: NDArray[np.float32],
+        weights: Array,
         examples: Examples,
         *,
         learning_rate: float,
         batch_size: int,
-        rng: np.random.Generator,
-        out: NDArray[np.float32] | None = None,
+        rng: Generator,
+        out: Array | None = None,
     ) -> sp.csr_array:
         """Return what one epoch adds to the weights, as a sparse row."""
         x, y = examples
@@ -127,24 +110,17 @@ class WordClassifier(MLP):
         columns = words[:, None] * W.shape[1] + np.arange(W.shape[1])
         return sp.csr_array((moved, columns.ravel(), [0, moved.size]), shape=(1, len(weights)))
 
-    def descend(
-        self,
-        local: NDArray[Any],
-        x: NDArray[Any],
-        y: NDArray[np.int64],
-        step: float,
-        rng: np.random.Generator,
-    ) -> None:
+    def descend(self, local: Array, x: Array, y: Array, step: float, rng: Generator) -> None:
         super().descend(local, self._rows(x).toarray(), y, step, rng)
 
-    def accuracy(self, weights: NDArray[Any], x: NDArray[Any], y: NDArray[np.int64]) -> float:
+    def accuracy(self, weights: Array, x: Array, y: Array) -> float:
         ((W, _),) = self._layers(weights)
         return float(np.mean((self._rows(x) @ W).argmax(axis=1) == y))
 
-    def _layers(self, weights: NDArray[Any]) -> Layers:
+    def _layers(self, weights: Array) -> Layers:
         return [(self.architecture.split(weights)["words"], self._none.copy())]
 
-    def _rows(self, x: NDArray[Any]) -> sp.csr_array:
+    def _rows(self, x: Array) -> sp.csr_array:
         """Return the texts as rows over all words."""
         entries = np.log1p(x.astype(np.float32))  # the zeros at the end stay zeros
         entries /= np.maximum(np.linalg.norm(entries, axis=1, keepdims=True), 1e-12)
@@ -154,7 +130,7 @@ class WordClassifier(MLP):
         return sp.csr_array((entries[there], x[there] - 1, starts), shape=shape)
 
 
-def _forward(layers: Layers, x: NDArray[Any]) -> list[NDArray[Any]]:
+def _forward(layers: Layers, x: Array) -> list[Array]:
     """Return the input and the output of every layer; the last is not rectified."""
     found = [x]
     for k, (W, b) in enumerate(layers, start=1):
@@ -166,7 +142,7 @@ def _forward(layers: Layers, x: NDArray[Any]) -> list[NDArray[Any]]:
     return found
 
 
-def _descend(layers: Layers, x: NDArray[Any], y: NDArray[np.int64], step: float) -> None:
+def _descend(layers: Layers, x: Array, y: Array, step: float) -> None:
     """Move the layers, in place, by ``step`` against the gradient of the mean cross-entropy."""
     *inputs, scores = _forward(layers, x)
     scores -= scores.max(axis=1, keepdims=True)

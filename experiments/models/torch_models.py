@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from experiments.models.architectures import Architecture, emnist_cnn, next_word_lstm
-from experiments.models.base import Model
+from experiments.models.base import Array, Model
 
 try:
     import torch
@@ -41,15 +42,8 @@ _PADDING = 0
 class TorchModel(Model):
     """A classifier of vectors whose forward pass is a function of named tensors.
 
-    Parameters
-    ----------
-    architecture : Architecture
-        Names and shapes.
-    forward : callable
-        From tensors by name and a batch of inputs to the scores of the classes.
-    trained : callable, optional
-        The same for clients' training, with a generator in the third place, where training drops
-        units out; ``forward`` by default.
+    ``forward`` goes from tensors by name and a batch of inputs to the scores of the classes;
+    ``trained`` is the same for clients' training, where that drops units out.
     """
 
     def __init__(
@@ -72,14 +66,7 @@ class TorchModel(Model):
                 part[:] = rng.uniform(-bound, bound, part.shape)
         return weights
 
-    def descend(
-        self,
-        local: NDArray[Any],
-        x: NDArray[Any],
-        y: NDArray[np.int64],
-        step: float,
-        rng: np.random.Generator,
-    ) -> None:
+    def descend(self, local: Array, x: Array, y: Array, step: float, rng: Generator) -> None:
         _use_one_thread()
         flat = torch.from_numpy(local)  # shares memory: steps on it are steps on ``local``
         leaves = self._tensors(flat, trainable=True)
@@ -97,9 +84,7 @@ class TorchModel(Model):
         """Return the mean cross-entropy of a batch."""
         return functional.cross_entropy(scores, y)
 
-    def accuracy(
-        self, weights: NDArray[np.float32], x: NDArray[Any], y: NDArray[np.int64]
-    ) -> float:
+    def accuracy(self, weights: Array, x: Array, y: Array) -> float:
         tensors = self._tensors(torch.from_numpy(np.ascontiguousarray(weights)))
         right = counted = 0
         _use_one_thread()
@@ -126,13 +111,7 @@ class TorchModel(Model):
 
 
 class NextWordLSTM(TorchModel):
-    """Next-word model: embedding, LSTM, projection, output. Padding (word 0) counts nowhere.
-
-    Parameters
-    ----------
-    vocabulary, embedding, hidden : int
-        As in :func:`~experiments.models.architectures.next_word_lstm`.
-    """
+    """Next-word model: embedding, LSTM, projection, output. Padding (word 0) counts nowhere."""
 
     def __init__(self, vocabulary: int = 10_004, embedding: int = 96, hidden: int = 670) -> None:
         super().__init__(next_word_lstm(vocabulary, embedding, hidden), _lstm_scores)

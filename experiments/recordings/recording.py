@@ -20,8 +20,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from experiments.private_files import check_file as check_writable
-from experiments.private_files import make_folder, replacing
 from experiments.recordings.format import (
     HEADER_SIZE,
     MANIFEST,
@@ -33,6 +31,8 @@ from experiments.recordings.format import (
     npy_header,
     read_manifest,
 )
+from sparse_secagg.private_files import check_file as check_writable
+from sparse_secagg.private_files import make_folder, replacing
 
 __all__ = ["Recording", "RecordingError"]
 

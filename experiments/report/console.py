@@ -1,11 +1,10 @@
-"""A sweep in the terminal: progress, and sentences about what it found."""
+"""A sweep in the terminal: progress, and what became of claims."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +17,6 @@ from rich.progress import (
 )
 
 from experiments.report.terminal import literal
-from experiments.results.table import SweepTable
 from experiments.results.verdicts import FAILS, HOLDS, OPEN, Verdict
 from experiments.sweeps.store import Result
 
@@ -37,42 +35,20 @@ def bar(console: Console) -> Progress:
     )
 
 
-class SweepProgress:
-    """A bar over cells with an estimate of the time left; call it with each draw's results."""
+@contextmanager
+def sweep_progress(total: int, console: Console) -> Iterator[Callable[[list[Result]], None]]:
+    """Show a bar over cells with the time left; yield what takes the results of each draw."""
+    refused = 0
+    with bar(console) as bars:
+        line = bars.add_task("cells", total=total, visible=total > 0)
 
-    def __init__(self, total: int, console: Console) -> None:
-        self._bar = bar(console)
-        self._task = self._bar.add_task("cells", total=total)
-        self._refused = 0
+        def progress(results: list[Result]) -> None:
+            nonlocal refused
+            refused += sum(r.metrics.get(r.cell.metric) is None for r in results)
+            text = f"cells ({refused} without a value)" if refused else "cells"
+            bars.update(line, description=text, advance=len(results))
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._bar.stop()
-
-    def __call__(self, results: list[Result]) -> None:
-        self._refused += sum(r.metrics.get(r.cell.metric) is None for r in results)
-        text = f"cells ({self._refused} without a value)" if self._refused else "cells"
-        self._bar.update(self._task, description=text, advance=len(results))
-
-
-def winners_text(table: SweepTable) -> str:
-    """Return how often each decoder won alone, or shared the win; "" with a single decoder."""
-    if "decoder" not in table.varying:
-        return ""
-    rows = table.winners()
-    alone = Counter(row.winner.best for row in rows if not row.winner.tied)
-    shared = Counter(n for r in rows if r.winner.tied for n in (r.winner.best, *r.winner.tied))
-    parts = [
-        f"{name} {alone[name]}" + (f" (and {shared[name]} shared)" if shared[name] else "")
-        for name in sorted(alone | shared, key=lambda name: (-alone[name], name))
-    ]
-    return (
-        f"Winners of {len(rows)} setting{'s' * (len(rows) > 1)}, compared on the same draws with "
-        f"95 % for all pairs of a setting together: {', '.join(parts)}."
-    )
+        yield progress
 
 
 def show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:

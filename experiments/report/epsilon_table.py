@@ -103,22 +103,19 @@ def show(setting: Setting, rows: Sequence[EpsilonRow], console: Console) -> None
         f"ε after {setting.rounds:,} rounds of {setting.clients:,} of {setting.population:,} "
         f"clients, δ = {setting.delta:.3g}"
     )
-    with_colluders = f"server + {setting.colluders}"
-    columns = {"z": "noise_multiplier", "server": "server", with_colluders: "colluders"}
+    columns = {"z": "noise_multiplier", "server": "server"}
+    if setting.colluders:
+        columns[f"server + {setting.colluders}"] = "colluders"
     columns |= {"release": "release", "trusted server": "trusted_server"}
-    if not setting.colluders:
-        del columns[with_colluders]
-    body = tuple(tuple(f"{getattr(row, n):.4g}" for n in columns.values()) for row in rows)
-    shown = tuple(tuple(text.replace("inf", "∞") for text in row) for row in body)
-    print_table(TextTable(title, tuple(columns), shown, 0), console)
+    body = [
+        [f"{getattr(row, n):.4g}".replace("inf", "∞") for n in columns.values()] for row in rows
+    ]
+    print_table(TextTable(title, tuple(columns), tuple(map(tuple, body)), 0), console)
+    with_colluders = f" (+ {setting.colluders}: with so many colluding clients)"
     console.print(
         "server: distributed noise, against the server, which knows the cohorts"
-        + (
-            f" (+ {setting.colluders}: with so many colluding clients)."
-            if setting.colluders
-            else "."
-        )
-        + "\nrelease: distributed noise, to anyone who sees only the results; cohorts of fixed "
+        f"{with_colluders if setting.colluders else ''}."
+        "\nrelease: distributed noise, to anyone who sees only the results; cohorts of fixed "
         "size, drawn in secret."
         "\ntrusted server: central noise on Poisson cohorts whose size nobody learns, to anyone "
         "who sees only the results; against the server itself ε is infinite.",

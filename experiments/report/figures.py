@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from experiments.decoders import split_decoder
 from experiments.report.style import (
     PALETTE,
     apart,
@@ -27,8 +26,9 @@ from experiments.report.style import (
     shades,
     tidy,
 )
-from experiments.results.summary import Summary, Tabular
+from experiments.results.table import Summary, SweepTable
 from experiments.sweeps.axes import AXES
+from sparse_secagg.decoder_texts import split_decoder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ RECOVERED = 0.01
 
 
 def draw_sweep(
-    table: Tabular,
+    table: SweepTable,
     metric: str | None = None,
     marked: Sequence[dict[str, Any]] | None = None,
     *,
@@ -76,7 +76,7 @@ def draw_sweep(
     return _curves(table, metric, width)
 
 
-def caption(table: Tabular) -> str:
+def caption(table: SweepTable) -> str:
     """Return what does not vary: d, n, r, ε or z, bits and seeds."""
     fixed, first = table.fixed, table.results[0]
     parts = [str(fixed[name]) for name in ("task", "mean") if fixed.get(name)]
@@ -120,7 +120,7 @@ def _is_logarithmic(metric: str) -> bool:
     return metric in ("relative_error", "squared_error")
 
 
-def _panels(table: Tabular, rows: Sequence[Summary], *more: str) -> dict[str, list[Summary]]:
+def _panels(table: SweepTable, rows: Sequence[Summary], *more: str) -> dict[str, list[Summary]]:
     """Return the rows of each panel by its title; whatever varies beside the axes has its own."""
     names = [name for name in (*_PANELS, *more) if name not in table.axes]
     panels: dict[str, list[Summary]] = {}
@@ -153,7 +153,7 @@ def _grid(n_panels: int, width: float, height: float) -> tuple[Figure, list[Axes
 # --- curves
 
 
-def _curves(table: Tabular, metric: str, width: float) -> Figure:
+def _curves(table: SweepTable, metric: str, width: float) -> Figure:
     (axis,) = table.axes
     rows = [row for row in table.summary(metric) if row.interval is not None]
     panels = _panels(table, rows)
@@ -161,12 +161,11 @@ def _curves(table: Tabular, metric: str, width: float) -> Figure:
     logarithmic = _is_logarithmic(metric)
     only = str(table.fixed.get("decoder", ""))
     names = list(dict.fromkeys(str(row.setting.get("decoder", only)) for row in rows))
+    looks = {name: decoder_style(name) for name in names}
     for panel, (title, members) in zip(axes, panels.items()):
-        curves = _by(members, lambda row: str(row.setting.get("decoder", only)), axis)
-        lines = _apart(curves)
-        for name in (name for name in names if name in curves):
-            look = decoder_style(name) | lines.get(name, {})
-            _curve(panel, axis, curves[name], name, look, logarithmic)
+        found = _by(members, lambda row: str(row.setting.get("decoder", only)), axis)
+        curves = {name: found[name] for name in names if name in found}
+        for name, look in _draw(panel, axis, curves, looks, decoder_label, logarithmic).items():
             if metric == "relative_error":
                 _own_limit(panel, axis, curves[name], name, look)
         if metric == "relative_error":
@@ -190,10 +189,23 @@ def _by(
     return found
 
 
-def _apart(curves: Mapping[Any, Sequence[Summary]]) -> dict[Any, dict[str, Any]]:
-    """Return lines for curves that coincide, by their keys."""
+def _draw(
+    panel: Axes,
+    axis: str,
+    curves: Mapping[Any, Sequence[Summary]],
+    looks: Mapping[Any, dict[str, Any]],
+    name: Callable[[Any], str],
+    logarithmic: bool,
+    *,
+    whiskers: bool = False,
+) -> dict[Any, dict[str, Any]]:
+    """Draw curves with their intervals, told apart where they coincide; return how they look."""
     means = {key: [row.interval.mean for row in c if row.interval] for key, c in curves.items()}
-    return {key: {"linestyle": line} for key, line in apart(means).items()}
+    lines = {key: {"linestyle": line} for key, line in apart(means).items()}
+    drawn = {key: looks[key] | lines.get(key, {}) for key in curves}
+    for key, look in drawn.items():
+        _curve(panel, axis, curves[key], name(key), look, logarithmic, whiskers)
+    return drawn
 
 
 def _curve(
@@ -203,8 +215,7 @@ def _curve(
     name: str,
     look: dict[str, Any],
     logarithmic: bool,
-    *,
-    whiskers: bool = False,
+    whiskers: bool,
 ) -> None:
     x = np.array([row.setting[axis] for row in rows], dtype=float)
     intervals = [row.interval for row in rows if row.interval is not None]
@@ -212,16 +223,15 @@ def _curve(
         np.array([getattr(interval, side) for interval in intervals])
         for side in ("mean", "low", "high")
     )
-    panel.plot(x, y, label=decoder_label(name) or "measured", linewidth=1.6, markersize=5, **look)
+    panel.plot(x, y, label=name or "measured", linewidth=1.6, markersize=5, **look)
     known = np.isfinite(high) & np.isfinite(low) & (high > 0)
     if whiskers and known.any():
         reach = np.where(known, (y - low, high - y), 0.0)
         panel.errorbar(x, y, yerr=reach, fmt="none", ecolor=look["color"], capsize=3, elinewidth=1)
     elif known.any():
         floor = y / 10 if logarithmic else low  # a band may reach zero, a logarithm cannot
-        panel.fill_between(
-            x, np.maximum(low, floor), high, where=known, color=look["color"], alpha=0.15, lw=0
-        )
+        low = np.maximum(low, floor)
+        panel.fill_between(x, low, high, where=known, color=look["color"], alpha=0.15, lw=0)
 
 
 def _own_limit(
@@ -234,7 +244,7 @@ def _own_limit(
         panel.plot(x, y, ":", color=look["color"], linewidth=1.3, label=label)
 
 
-def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: Tabular) -> None:
+def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: SweepTable) -> None:
     """Draw predictions, which do not depend on the decoder, and lower bounds."""
     only = table.results[0].cell.spec.decoder
     decoders = {split_decoder(str(row.setting.get("decoder", only)))[0] for row in rows}
@@ -292,7 +302,7 @@ def _limit(panel: Axes, rows: Sequence[Summary]) -> None:
 # --- bars
 
 
-def _bars(table: Tabular, metric: str, width: float) -> Figure:
+def _bars(table: SweepTable, metric: str, width: float) -> Figure:
     """Draw one bar a decoder, where the axis has one value."""
     rows = [row for row in table.summary(metric) if row.interval is not None]
     panels = _panels(table, rows)
@@ -339,7 +349,7 @@ def _bars(table: Tabular, metric: str, width: float) -> Figure:
 
 
 def _heat_maps(
-    table: Tabular, metric: str, marked: Sequence[dict[str, Any]] | None, width: float
+    table: SweepTable, metric: str, marked: Sequence[dict[str, Any]] | None, width: float
 ) -> Figure:
     first, second = table.axes
     rows = table.summary(metric)
@@ -377,7 +387,7 @@ def _norm(means: Sequence[float], metric: str) -> Any:
 
 def _heat_map(
     panel: Axes,
-    table: Tabular,
+    table: SweepTable,
     rows: Sequence[Summary],
     norm: Any,
     marked: Sequence[dict[str, Any]] | None,
@@ -429,7 +439,7 @@ def _short(value: float) -> str:
 # --- as the paper draws them
 
 
-def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
+def draw_paper(table: SweepTable, slack: float, *, width: float = 1.0) -> Figure:
     """Draw the metric against z, b or n, one line per rate, and the slack below (or above) r = 1.
 
     Errors may be 1 + slack times, accuracies slack below those at the least compression.
@@ -442,19 +452,8 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
     looks = dict(zip(rates, shades(len(rates))))
     logarithmic = table.lower_is_better
     for panel, (title, members) in zip(axes, panels.items()):
-        curves = _by(members, lambda row: row.setting["compression"], axis)
-        lines = _apart(dict(sorted(curves.items())))
-        for rate, curve in sorted(curves.items()):
-            name = "r = 1: no sketch" if rate == 1 else f"r = {rate:g}"
-            _curve(
-                panel,
-                axis,
-                curve,
-                name,
-                looks[rate] | lines.get(rate, {}),
-                logarithmic,
-                whiskers=True,
-            )
+        curves = dict(sorted(_by(members, lambda row: row.setting["compression"], axis).items()))
+        _draw(panel, axis, curves, looks, _rate, logarithmic, whiskers=True)
         _slack_band(panel, axis, curves[min(curves)], slack, table.lower_is_better)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
         panel.set_title(title, fontsize=10)
@@ -463,6 +462,10 @@ def draw_paper(table: Tabular, slack: float, *, width: float = 1.0) -> Figure:
     axes[0].set_ylabel(_label(table.metric))
     finish(figure, axes, caption(table))
     return figure
+
+
+def _rate(rate: float) -> str:
+    return "r = 1: no sketch" if rate == 1 else f"r = {rate:g}"
 
 
 def _slack_band(panel: Axes, axis: str, rows: Sequence[Summary], slack: float, lower: bool) -> None:
@@ -490,7 +493,7 @@ def donoho_tanner(delta: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.max(found, axis=0))
 
 
-def draw_phase(table: Tabular, *, width: float = 1.0) -> Figure:
+def draw_phase(table: SweepTable, *, width: float = 1.0) -> Figure:
     """Draw the share of recovered means over m/d and s/m, with the theoretical line."""
     shares: dict[str, dict[tuple[float, float], list[bool]]] = {}
     for result in table.results:

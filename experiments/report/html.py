@@ -8,15 +8,16 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.private_files import make_folder, write_text
 from experiments.report.tables import TextTable, value_text
+from experiments.results.table import SweepTable
 from experiments.results.verdicts import Verdict
+from sparse_secagg.private_files import make_folder, write_text
 
 #: Rows beyond which a table starts folded; the browser unfolds it without a script.
 LONG_TABLE = 60
@@ -42,17 +43,19 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Section:
-    """One part of a report."""
+class Finding:
+    """One question and what was found."""
 
-    #: What it is called and what it asks.
     title: str
     question: str = ""
     lines: Sequence[str] = ()  # what was found, in words
-    #: What was found, drawn and in numbers.
-    pictures: Sequence[Picture] = ()
+    #: Figures by the end of their name, and tables.
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
     tables: Sequence[TextTable] = ()
+    verdicts: Sequence[Verdict] = ()
     failures: Sequence[str] = ()  # cells that failed, and why
+    table: SweepTable | None = None  # of the sweep, where it was one
+    details: Mapping[str, Any] = field(default_factory=dict)  # further values for JSON
 
 
 @cache
@@ -66,10 +69,9 @@ def _template() -> Any:
 
 def render(
     title: str,
-    sections: Sequence[Section],
+    found: Sequence[Finding],
     *,
     notes: Sequence[str] = (),
-    verdicts: Sequence[Verdict] = (),
     command: str = "",
     closing: str = SIMULATED,
     versions: Sequence[TextTable] = (),
@@ -77,9 +79,9 @@ def render(
     """Return the report as HTML; every text in it is escaped."""
     text: str = _template().render(
         title=title,
-        sections=sections,
+        found=found,
+        configuration=configuration_table,
         notes=notes,
-        verdicts=verdicts,
         command=command,
         closing=closing,
         versions=versions,
@@ -88,10 +90,10 @@ def render(
     return text + "\n"
 
 
-def write_report(path: Path, title: str, sections: Sequence[Section], **more: Any) -> Path:
+def write_report(path: Path, title: str, found: Sequence[Finding], **more: Any) -> Path:
     """Write the report and return its path; further arguments as for :func:`render`."""
     make_folder(path.parent)
-    write_text(path, render(title, sections, **more))
+    write_text(path, render(title, found, **more))
     return path
 
 

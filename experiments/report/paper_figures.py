@@ -15,7 +15,7 @@ from experiments.report.style import (
     readable_on,
     shades,
 )
-from experiments.results.summary import Tabular
+from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES
 from experiments.training.layers import parse_groups
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def draw_power(
-    table: Tabular, axis: str, expected: float, scale: Callable[[Any], float] = float
+    table: SweepTable, axis: str, expected: float, scale: Callable[[Any], float] = float
 ) -> Figure:
     """Draw errors with their intervals, a fitted power, and the power that theory foretells."""
     rows = sorted(
@@ -53,7 +53,7 @@ def draw_power(
     return figure
 
 
-def draw_bounds(table: Tabular) -> Figure:
+def draw_bounds(table: SweepTable) -> Figure:
     """Draw bits per parameter against error, a line per scheme and rate, above the bounds."""
     figure = new_figure(6.2, 4.4)
     panel = figure.subplots()
@@ -136,7 +136,7 @@ def draw_epsilon(rows: Mapping[str, Sequence[Any]]) -> Figure:
     return figure
 
 
-def draw_layer_rates(table: Tabular) -> Figure:
+def draw_layer_rates(table: SweepTable) -> Figure:
     """Draw accuracy over the rates of two groups of layers, beside those of the whole vector."""
     import matplotlib
 

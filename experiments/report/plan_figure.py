@@ -51,16 +51,13 @@ def draw_plan(made: Plan, request: dict[str, Any], *, width: float = 7.2) -> Fig
     for curve in curves:
         _draw_curve(axis, curve)
     _draw_bounds(axis, made)
-    axis.plot(
-        made.bytes_per_client,
-        made.relative_error,
-        "*",
-        color=PALETTE[4],
-        markeredgecolor="black",
-        markersize=16,
-        zorder=5,
-        label="chosen",
-    )
+    star: dict[str, Any] = {
+        "color": PALETTE[4],
+        "markeredgecolor": "black",
+        "markersize": 16,
+        "zorder": 5,
+    }
+    axis.plot(made.bytes_per_client, made.relative_error, "*", label="chosen", **star)
     axis.set(
         yscale="log",
         xlabel="bytes per client" + (", protocol included" if made.protocol_bytes else ""),
@@ -104,38 +101,16 @@ def _legend(curves: list[TradeOff]) -> list[Any]:
 
 
 def _draw_bounds(axis: Any, made: Plan) -> None:
-    axis.axhline(1.0, color="0.5", linewidth=0.9, linestyle="--", zorder=0)
-    axis.annotate(
-        "answering zero",
-        (0.99, 1.0),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, -3),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        fontsize=8,
-        color="0.35",
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1},
-        zorder=4,
-    )
+    axis.axhline(1.0, color="0.5", linewidth=0.9, linestyle="--", zorder=0, label="answering zero")
     sparse = made.decoder != "linear" and made.sparsity is not None
     k, name = (made.sparsity or 0, "s") if sparse else (made.d, "d")
     errors = np.geomspace(1e-12, 0.999, 400)
     bits = np.maximum(k / 2 * np.log2(1 / errors), 1.0)
-    axis.plot(
-        bits / 8 + made.protocol_bytes,
-        errors,
-        color="0.45",
-        linewidth=1.2,
-        label="lower bound, any scheme",
-    )
-    axis.axvline(
-        _unbiased_bytes(made),
-        color="0.45",
-        linewidth=1.0,
-        linestyle=(0, (1, 2)),
-        label=f"order of unbiased ones, min(n²ε², {name})",
-    )
+    size = bits / 8 + made.protocol_bytes
+    axis.plot(size, errors, color="0.45", linewidth=1.2, label="lower bound, any scheme")
+    unbiased: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (1, 2))}
+    label = f"order of unbiased ones, min(n²ε², {name})"
+    axis.axvline(_unbiased_bytes(made), color="0.45", label=label, **unbiased)
 
 
 def _unbiased_bytes(made: Plan) -> float:
@@ -147,12 +122,8 @@ def _set_limits(axis: Any, made: Plan, curves: list[TradeOff]) -> None:
     best = min(curve.relative_error[-1] for curve in curves)
     low = 0.5 * min(best, made.relative_error, 1.0)
     high = 30.0 * max(made.relative_error, 1.0)
-    shown = [
-        size
-        for curve in curves
-        for size, error in zip(curve.bytes_per_client, curve.relative_error)
-        if low <= error <= high
-    ]
+    points = (zip(each.bytes_per_client, each.relative_error) for each in curves)
+    shown = [size for each in points for size, error in each if low <= error <= high]
     sizes = [*shown, made.bytes_per_client, _unbiased_bytes(made)]
     left, right = min(sizes), max(sizes)
     axis.set_ylim(low, high)

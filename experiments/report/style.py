@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.decoders import ALIASES, split_decoder
-from experiments.private_files import make_folder, open_private
+from sparse_secagg.decoder_texts import ALIASES, split_decoder
+from sparse_secagg.private_files import make_folder, open_private
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

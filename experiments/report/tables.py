@@ -14,12 +14,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from experiments.private_files import make_folder, write_text
 from experiments.report.terminal import literal
 from experiments.results.statistics import Winner
-from experiments.results.summary import Summary
-from experiments.results.table import SweepTable
+from experiments.results.table import Summary, SweepTable
 from experiments.sweeps.axes import AXES
+from sparse_secagg.private_files import make_folder, write_text
 
 
 @dataclass(frozen=True)

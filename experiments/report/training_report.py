@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from experiments.private_files import make_folder, write_text
-from experiments.report.html import Picture, Section, version_tables, write_report
+from experiments.report.html import Finding, Picture, version_tables, write_report
 from experiments.report.style import PALETTE, apart, decoder_style, finish, new_figure, save, tidy
 from experiments.report.tables import TextTable, print_table, write_tables
 from experiments.report.terminal import literal
@@ -18,6 +17,7 @@ from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult
 from experiments.versions import versions
 from sparse_secagg.privacy import describe_observer
+from sparse_secagg.private_files import make_folder, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,11 +73,11 @@ def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]
     figure, table = draw(result), _table(result)
     files = [path, *save(figure, folder / "training"), *write_tables([table], folder / "training")]
     picture = Picture(figure, f"test accuracy on {ACCURACY_ON}, and privacy spent")
-    section = Section(result.config.task, pictures=[picture], tables=[table])
+    found = Finding(result.config.task, pictures={"": picture}, tables=[table])
     notes = [f"Not private: {reason}." for reason in not_private_because(result)]
     made = version_tables([versions()])
     more = {"notes": notes, "command": command, "closing": "", "versions": made}
-    return [*files, write_report(folder / "report.html", "training", [section], **more)]
+    return [*files, write_report(folder / "report.html", "training", [found], **more)]
 
 
 def show(result: TrainingResult, console: Console) -> None:

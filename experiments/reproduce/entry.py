@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.report.findings import Finding
+from experiments.report.html import Finding
 from experiments.report.tables import TextTable
 from experiments.results.table import SweepTable
 from experiments.results.verdicts import Judge

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.report.findings import Finding
-from experiments.report.html import Picture
+from experiments.report.html import Finding, Picture
 from experiments.report.tables import TextTable
 from experiments.reproduce.entry import Asked, Setting
 from experiments.results.conclusions import samples_by

@@ -25,7 +25,6 @@ class LayerEnergy:
     share: float  # its share of the energy ‖μ‖²
     #: Rank that holds 50, 90 and 99 % of its energy; None for vectors and for very large layers.
     ranks: dict[float, int] | None
-    singular_values: list[float]  # the leading ones, for pictures
 
 
 @dataclass(frozen=True)
@@ -34,8 +33,6 @@ class Compressibility:
 
     #: Coordinates that hold 50, 90 and 99 % of the energy, the largest first.
     coordinates: dict[float, int]
-    #: Number of coordinates against share of the energy, for pictures.
-    curve: list[tuple[int, float]]
     layers: list[LayerEnergy]  # the same by layer, with ranks
 
 
@@ -43,38 +40,26 @@ def compressibility(
     truth: NDArray[np.float64], shapes: Mapping[str, tuple[int, ...]]
 ) -> Compressibility:
     """Measure how few coordinates, and by layer how low a rank, hold the energy of the mean."""
-    shares = _cumulative_shares(truth**2)
-    points = np.unique(np.geomspace(1, len(truth), 200).astype(int))
-    return Compressibility(
-        coordinates=_needed(shares),
-        curve=[(int(k), float(shares[k - 1])) for k in points],
-        layers=[
-            _layer(name, truth[part], shapes[name], float(truth @ truth))
-            for name, part in layer_slices(shapes).items()
-        ],
-    )
+    total = float(truth @ truth)
+    layers = []
+    for name, part in layer_slices(shapes).items():
+        values, shape = truth[part], shapes[name]
+        layers.append(
+            LayerEnergy(name, shape, float(values @ values) / total, _ranks(values, shape))
+        )
+    return Compressibility(_needed(truth**2), layers)
 
 
-def _layer(
-    name: str, values: NDArray[np.float64], shape: tuple[int, ...], total: float
-) -> LayerEnergy:
-    share = float(values @ values) / total
+def _ranks(values: NDArray[np.float64], shape: tuple[int, ...]) -> dict[float, int] | None:
     matrix = values.reshape(-1, shape[-1])  # further axes are merged, as the denoiser does
-    if len(shape) < 2 or min(matrix.shape) < 2 or min(matrix.shape) > _LARGEST_SIDE or not share:
-        return LayerEnergy(name, shape, share, None, [])
+    smaller = min(matrix.shape)
+    if len(shape) < 2 or not 2 <= smaller <= _LARGEST_SIDE or not values.any():
+        return None
     gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
-    squares = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
-    return LayerEnergy(
-        name, shape, share, _needed(_cumulative_shares(squares)), np.sqrt(squares[:200]).tolist()
-    )
+    return _needed(np.maximum(np.linalg.eigvalsh(gram), 0.0))
 
 
-def _cumulative_shares(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _needed(squares: NDArray[np.float64]) -> dict[float, int]:
     cumulative = np.cumsum(np.sort(squares)[::-1])
-    shares: NDArray[np.float64] = cumulative / cumulative[-1]
-    return shares
-
-
-def _needed(shares: NDArray[np.float64]) -> dict[float, int]:
-    last = len(shares) - 1
+    shares, last = cumulative / cumulative[-1], len(squares) - 1
     return {q: min(int(np.searchsorted(shares, q * (1 - 1e-12))), last) + 1 for q in SHARES}

@@ -41,34 +41,13 @@ def crossing(table: SweepTable, slack: float) -> Conclusion:
     lines = []
     encoders = list(dict.fromkeys(result.cell.spec.encoder for result in table.results))
     for encoder in encoders:
-        groups, central = {}, {}
-        for group in table.groups("decoder").values():
-            cell = group[0].cell
-            if cell.spec.encoder == encoder:
-                value = getattr(cell, axis)
-                groups[value] = table.samples(group, table.metric)
-                central[value] = group[0].metrics.get("theory_central")
+        groups = {
+            getattr(group[0].cell, axis): table.samples(group, table.metric)
+            for group in table.groups("decoder").values()
+            if group[0].cell.spec.encoder == encoder
+        }
         lines.append(f"{encoder}: {_crossing_of(axis, groups, table.lower_is_better)}")
-        below = _below_central(groups, central)
-        if below is not None:
-            lines.append(
-                f"{encoder}: up to {AXES[axis].label} = {below:g} the best of them errs less than "
-                "a trusted server would without any compression."
-            )
     return Conclusion(tuple(lines))
-
-
-def _below_central(
-    groups: dict[Any, dict[str, Samples]], central: dict[Any, float | None]
-) -> float | None:
-    """Return the last value, from the smallest on, at which a decoder beats central noise."""
-    last = None
-    for value in sorted(groups):
-        bound = central[value]
-        if bound is None or min(map(_error, groups[value].values())) >= bound:
-            break
-        last = value
-    return last
 
 
 def _crossing_of(axis: str, groups: dict[Any, dict[str, Samples]], lower: bool) -> str:
@@ -223,10 +202,6 @@ def _best_setting(table: SweepTable, slack: float) -> Conclusion:
     where = ", ".join(f"{name} = {value}" for name, value in best.setting.items())
     metric = table.metric.replace("_", " ")
     return Conclusion((f"Best {metric}: {best.interval} at {where}.",))
-
-
-def _error(samples: Samples) -> float:
-    return mean_of(samples, geometric=True).mean
 
 
 CONCLUSIONS: dict[str, Callable[[SweepTable, float], Conclusion]] = {

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.results.statistics import Interval, Samples, find_winner, mean_of
-from experiments.results.summary import Summary, WinnerRow
-from experiments.sweeps.store import Result, export
+from experiments.results.statistics import Interval, Samples, Winner, find_winner, mean_of
+from experiments.sweeps.store import Result
+from sparse_secagg.private_files import make_folder, open_private
 
 #: Parameters that make series of a picture, in the order of a table's columns.
 SERIES = ("encoder", "mechanism", "per_layer", "task", "decoder")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All draws of one setting."""
+
+    setting: dict[str, Any]  # the parameters that vary within the sweep
+    interval: Interval | None  # mean and 95 % interval of the metric; None if no draw gave a value
+    status: str  # "done", "infeasible", "failed", or several of them
+    message: str  # why a draw gave no value
+    extra: dict[str, float]  # arithmetic means of the other metrics, predictions among them
+    seconds: float  # mean decoding (or training) time
+
+
+@dataclass(frozen=True)
+class WinnerRow:
+    """The best decoder of one setting."""
+
+    setting: dict[str, Any]
+    winner: Winner
 
 
 class SweepTable:
@@ -79,19 +101,16 @@ class SweepTable:
         """Return one flat dictionary a cell: parameters, seed, status, metrics, timing."""
         return [result.record() for result in self.results]
 
-    def to_pandas(self) -> Any:
-        """Return a pandas DataFrame; needs pandas."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                "to_pandas needs the package pandas: pip install pandas; or use to_records()."
-            ) from error
-        return pd.DataFrame(self.to_records())
-
     def export(self, path: str | Path) -> Path:
-        """Write the rows as ``.csv``."""
-        return export(self.results, Path(path))
+        """Write one line a cell, as comma-separated values."""
+        records = self.to_records()
+        path = Path(path)
+        make_folder(path.parent)
+        with open_private(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, dict.fromkeys(name for r in records for name in r))
+            writer.writeheader()
+            writer.writerows(records)
+        return path
 
     def groups(self, *without: str) -> dict[str, list[Result]]:
         """Return results that agree on all varying parameters but ``without``, in their order."""
@@ -159,21 +178,3 @@ class SweepTable:
     def _setting(self, result: Result) -> dict[str, Any]:
         setting = result.cell.setting()
         return {name: setting.get(name) for name in self.varying}
-
-    def plot(
-        self,
-        stem: str | Path | None = None,
-        metric: str | None = None,
-        marked: Sequence[dict[str, Any]] | None = None,
-    ) -> Any:
-        """Return a figure: curves over one axis, heat maps over two, ``marked`` framed.
-
-        With ``stem`` it is also written to ``stem.png``, ``stem.svg`` and ``stem.pdf``.
-        """
-        from experiments.report.figures import draw_sweep
-        from experiments.report.style import save
-
-        figure = draw_sweep(self, metric or self.metric, marked)
-        if stem is not None:
-            save(figure, Path(stem))
-        return figure

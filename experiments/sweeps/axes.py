@@ -19,7 +19,7 @@ class Axis:
     log: bool = True  # whether it is drawn on a logarithmic scale
 
 
-def _whole(text: str) -> int:
+def whole(text: str | float) -> int:
     """Read 1000, 1e3 or 1_000."""
     value = float(text)
     if value != int(value):
@@ -28,19 +28,19 @@ def _whole(text: str) -> int:
 
 
 AXES: dict[str, Axis] = {
-    "sparsity": Axis("nonzero entries s", _whole, (5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
+    "sparsity": Axis("nonzero entries s", whole, (5, 10, 20, 50, 100, 200, 500, 1000, 2000)),
     "density": Axis("s/m", float, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), log=False),
     "compression": Axis("compression r = d/m", float, (1, 2, 5, 10, 20, 50, 100)),
-    "n_bits": Axis("bits b", _whole, (10, 12, 14, 16, 18, 20), log=False),
-    "clients": Axis("clients n", _whole, (100, 200, 500, 1000)),
+    "n_bits": Axis("bits b", whole, (10, 12, 14, 16, 18, 20), log=False),
+    "clients": Axis("clients n", whole, (100, 200, 500, 1000)),
     "epsilon": Axis("ε of a round", float, (0.5, 1, 2, 4, 8)),
     "noise_multiplier": Axis("noise multiplier z", float, (0.3, 0.5, 1, 2, 4)),
-    "dim": Axis("dimension d", _whole, (1000, 2000, 5000, 10_000, 20_000)),
-    "n_rows": Axis("rows t of the count sketch", _whole, (10, 15, 20, 25), log=False),
+    "dim": Axis("dimension d", whole, (1000, 2000, 5000, 10_000, 20_000)),
+    "n_rows": Axis("rows t of the count sketch", whole, (10, 15, 20, 25), log=False),
     "threshold": Axis(
         "share of the sketch set to zero", float, (0.0, 0.25, 0.5, 0.75, 0.9), log=False
     ),
-    "rounds": Axis("rounds of training", _whole, (20, 50, 100)),
+    "rounds": Axis("rounds of training", whole, (20, 50, 100)),
 }
 
 

@@ -40,38 +40,19 @@ class Measured:
 
 
 class Cell(ABC):
-    """What all kinds of cells offer; see :mod:`experiments.sweeps.cells` for them.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the kind.
-    version : int
-        Changes when the same parameters come to mean another computation; older results then no
-        longer count as done.
-    metric : str
-        What the sweep is about.
-    lower_is_better : bool
-        True for errors.
-    axes : tuple of str
-        Parameters that can vary along an axis.
-    repeats : tuple of str
-        Parameters in which repetitions of one setting differ.
-    spec : RoundSpec
-        The private round.
-    seed : int
-        Of the clients, the sketch and the (simulated) noise.
-    """
+    """What all kinds of cells offer; see :mod:`experiments.sweeps.cells` for them."""
 
     kind: ClassVar[str] = ""
+    #: Changes when the same parameters come to mean another computation; older results then no
+    #: longer count as done.
     version: ClassVar[int] = 4
-    metric: ClassVar[str] = "relative_error"
+    metric: ClassVar[str] = "relative_error"  # what the sweep is about
     lower_is_better: ClassVar[bool] = True
-    axes: ClassVar[tuple[str, ...]] = ()
-    repeats: ClassVar[tuple[str, ...]] = ("seed",)
+    axes: ClassVar[tuple[str, ...]] = ()  # parameters that can vary along an axis
+    repeats: ClassVar[tuple[str, ...]] = ("seed",)  # in which repetitions of one setting differ
 
-    spec: RoundSpec
-    seed: int
+    spec: RoundSpec  # the private round
+    seed: int  # of the clients, the sketch and the (simulated) noise
 
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
@@ -110,11 +91,6 @@ class Cell(ABC):
     def block(self) -> int:
         """What repetitions with different seeds have in common: 0, or the recorded round."""
         return 0
-
-    @property
-    def cost(self) -> float:
-        """Work of the draw, roughly and relative to other cells of the kind."""
-        return 0.0
 
     def small(self) -> Cell | None:
         """Return a quick cell that compiles the same kernels; None where there are none."""

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from experiments.datasets import ClientSets, choose_domain, client_items
-from experiments.decoders import check_decoder
-from experiments.holding import ROUND_NAMES, HoldsSpec, spec_values
+from experiments.holding import HoldsSpec, spec_values
 from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured
 from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
-from experiments.sweeps.means import MEANS, synthetic_clients
+from experiments.sweeps.means import MEANS, SPARSE, synthetic_clients
+from experiments.sweeps.parts import ANY_ITEMS
 from experiments.sweeps.recorded import (
     clipped_mean,
     draw_seed,
@@ -27,6 +27,7 @@ from experiments.training.config import TrainingConfig
 from experiments.training.loop import load_data, run_training
 from experiments.training.tasks import HEAVY_HITTERS
 from sparse_secagg import RoundSpec, mechanisms
+from sparse_secagg.decoder_texts import check_decoder
 from sparse_secagg.encoders import registry
 from sparse_secagg.validation import check_integer, check_positive
 
@@ -45,20 +46,7 @@ _ROUND_AXES = (
 class RoundCell(HoldsSpec, Cell):
     """One private round: what means, recordings and heavy hitters share.
 
-    Attributes
-    ----------
-    spec : RoundSpec
-        The round; its parameters can be given by themselves, ``MeanCell(compression=5)``.
-    seed : int
-        Of the clients, the sketch and the (simulated) noise.
-    clients : int or None
-        Cohort n; None for all there are.
-    threshold : float
-        Share of the sketch's entries, the smallest, that is set to zero before decoding.
-    per_layer : bool
-        Sketch each layer by itself.
-    top : int
-        K of the largest coordinates, for precision and recall.
+    Parameters of the round can be given by themselves, ``MeanCell(compression=5)``.
     """
 
     defaults: ClassVar[dict[str, Any]] = {
@@ -74,10 +62,10 @@ class RoundCell(HoldsSpec, Cell):
     counts_items: ClassVar[bool] = False
 
     seed: int = 0
-    clients: int | None = None
-    threshold: float = 0.0
-    per_layer: bool = False
-    top: int = 100
+    clients: int | None = None  # cohort n; None for all there are
+    threshold: float = 0.0  # share of the sketch, the smallest, set to zero before decoding
+    per_layer: bool = False  # sketch each layer by itself
+    top: int = 100  # K of the largest coordinates, for precision and recall
 
     def parameters(self) -> dict[str, Any]:
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "spec"}
@@ -89,7 +77,7 @@ class RoundCell(HoldsSpec, Cell):
     def check(self, inputs: Inputs = NO_INPUTS) -> None:
         registry.get(self.spec.encoder)
         mechanisms.get(self.spec.mechanism)
-        check_decoder(self.spec.decoder, self.sketched_by, items=self.counts_items)
+        check_decoder(self.spec.decoder, self.sketched_by, ANY_ITEMS if self.counts_items else None)
         check_integer("seed", self.seed, 0)
         check_integer("top", self.top, 1)
         if self.clients is not None:
@@ -195,7 +183,7 @@ class MeanCell(RoundCell):
     @property
     def has_sparsity(self) -> bool:
         """Whether the number of nonzeros is a parameter of the mean."""
-        return self.mean not in MEANS or MEANS[self.mean].uses_sparsity
+        return self.mean not in MEANS or self.mean in SPARSE
 
     def parameters(self) -> dict[str, Any]:
         sparsity = self.spec.sparsity if self.has_sparsity and self.density is None else None
@@ -229,14 +217,6 @@ class MeanCell(RoundCell):
         shapes = {f"layer {k}": shape for k, shape in enumerate(made.shapes)}
         nonzeros = int(np.count_nonzero(made.mean)) if self.has_sparsity else None
         return Clients(made, made.mean, shapes, nonzeros)
-
-    @property
-    def cost(self) -> float:
-        """Multiplications of the clients' sketches, roughly."""
-        spec = self.spec
-        dense = spec.encoder == "gaussian"
-        entries = self.dim / (spec.compression or 1.0) if dense else spec.n_rows
-        return float((self.clients or 1) * self.dim * entries)
 
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
@@ -486,21 +466,10 @@ KINDS: dict[str, type[RoundCell]] = {
 
 
 def cell_from_parameters(parameters: dict[str, Any]) -> Cell:
-    """Return the cell that :meth:`Cell.parameters` described, also in its former vocabulary."""
-    values = _modern(parameters)
+    """Return the cell that :meth:`Cell.parameters` described."""
+    values = dict(parameters)
     kind = values.pop("kind")
     if kind == TaskCell.kind:
         return TaskCell.of(**values)
-    known = {field.name for field in dataclasses.fields(KINDS[kind])} | ROUND_NAMES
     unset = {name for name in ("n_rows", "sparsity") if values.get(name) is None}
-    return KINDS[kind](**{n: v for n, v in values.items() if n in known and n not in unset})
-
-
-def _modern(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters by the names that they have now; see format 1 of the store."""
-    names = {"bits": "n_bits", "rows": "n_rows"}
-    values = {names.get(name, name): value for name, value in parameters.items()}
-    if "layers" in values:
-        values["per_layer"] = values.pop("layers") == "separate"
-    options = dict(values.pop("options", ()))
-    return {**values, **options}
+    return KINDS[kind](**{name: value for name, value in values.items() if name not in unset})

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from experiments.datasets.domains import Domain
-from experiments.decoders import parse_decoder
 from experiments.models.architectures import layer_slices
 from experiments.results.metrics import cosine, relative_error, top_support
 from experiments.sweeps.cell import Measured
 from experiments.sweeps.theory import message_passing_limit, predict
 from sparse_secagg import Aggregate, RoundSpec, ThresholdFeedback, plan
+from sparse_secagg.counting.domains import Domain
+from sparse_secagg.decoder_texts import parse_decoder
 from sparse_secagg.planner import Plan
 
 #: Start of the name of a metric that is the error of one layer.

@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +31,8 @@ from sparse_secagg import InfeasibleError, PrivacyWarning
 
 def evaluate(cells: Sequence[Cell], inputs: Inputs = NO_INPUTS) -> list[Result]:
     """Return the results of the cells of one draw. Errors become results, too."""
-    with one_thread(), quiet():
+    _silence()  # here, and in workers; quiet() ends it in the process that sweeps
+    with one_thread():
         start = time.perf_counter()
         try:
             inputs.parts.install()
@@ -43,32 +43,18 @@ def evaluate(cells: Sequence[Cell], inputs: Inputs = NO_INPUTS) -> list[Result]:
         return [_measure(cell, draw, inputs, seconds) for cell in cells]
 
 
-_quiet_lock = threading.Lock()
-_quiet_depth = 0
-_quiet_stack = ExitStack()
+def _silence() -> None:
+    """Silence what sweeps expect: noise is simulated on purpose, early stops show in errors."""
+    for category in (PrivacyWarning, ConvergenceWarning):
+        warnings.simplefilter("ignore", category)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what sweeps expect: noise is simulated on purpose, early stops show in errors.
-
-    Filters belong to the process, so the first thread to enter sets them and the last to leave
-    restores them.
-    """
-    global _quiet_depth
-    with _quiet_lock:
-        if _quiet_depth == 0:
-            _quiet_stack.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore", PrivacyWarning)
-            warnings.simplefilter("ignore", ConvergenceWarning)
-        _quiet_depth += 1
-    try:
+    """Silence what sweeps expect, until the block ends."""
+    with warnings.catch_warnings():
+        _silence()
         yield
-    finally:
-        with _quiet_lock:
-            _quiet_depth -= 1
-            if _quiet_depth == 0:
-                _quiet_stack.close()
 
 
 def _measure(cell: Cell, draw: Any, inputs: Inputs, draw_seconds: float) -> Result:
@@ -141,11 +127,10 @@ def run_sweep(
     4
     """
     check_backend(backend, scheduler)
-    with nullcontext(store) if isinstance(store, Store) else Store(store) as opened:
+    with nullcontext(store) if isinstance(store, Store) else Store(store) as opened, quiet():
         if retry_failed:
             opened.forget_failures()
         draws = missing_draws(grid, opened)
-        opened.reserve(sum(map(len, draws)))
         made_with = versions()
         inputs = dataclasses.replace(grid.inputs, parts=collect(c.spec for c in _firsts(draws)))
         warm_kernels(draws)
@@ -171,15 +156,9 @@ def _firsts(draws: Sequence[Sequence[Cell]]) -> Iterable[Cell]:
 
 
 def missing_draws(grid: Grid, store: Store) -> list[list[Cell]]:
-    """Return the cells without a result, those of one draw together, in the order to run them.
-
-    Seed after seed, and the dearest of a seed first, so that no worker is left with a long draw
-    when the others are done.
-    """
+    """Return the cells without a result, those of one draw together, seed after seed."""
     have = store.keys()
-    draws = group_draws(cell for cell in grid.cells() if cell.key() not in have)
-    seeds = {seed: k for k, seed in enumerate(grid.seed_list)}
-    return sorted(draws, key=lambda draw: (seeds[draw[0].seed], -draw[0].cost))
+    return group_draws(cell for cell in grid.cells() if cell.key() not in have)
 
 
 def group_draws(cells: Iterable[Cell]) -> list[list[Cell]]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.decoders import split_decoder
 from experiments.sweeps.axes import Value
 from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs
 from experiments.sweeps.cells import MeanCell
+from sparse_secagg.decoder_texts import split_decoder
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,6 @@ class Grid:
                 )
             if not len(values):
                 raise ValueError(f"axis {name!r} has no values.")
-        if "sparsity" in self.axes and not getattr(first, "has_sparsity", True):
-            raise ValueError(
-                "axis 'sparsity' needs a mean with a number of nonzeros, 'sparse' or 'clustered', "
-                f"not {getattr(first, 'mean', first.kind)!r}."
-            )
-        if "n_rows" in self.axes and set(self._choices("encoder")) != {"count_sketch"}:
-            raise ValueError(
-                "axis 'n_rows' is about encoder 'count_sketch' alone; leave others out."
-            )
         if not self.seed_list:
             raise ValueError(f"seeds={self.seeds!r} must name at least one.")
         cells = self.cells()
@@ -88,11 +79,17 @@ class Grid:
 
     def _check_distinct(self, cells: Sequence[Cell]) -> None:
         """Raise ValueError where two values of a parameter lead to the same computations."""
-        for name in [*self.axes, *self.variants]:
+        for name, values in {**self.axes, **self.variants}.items():
             found: dict[Any, set[str]] = {}
             for cell in cells:
                 computed = cell.computation(self.inputs, name)
                 found.setdefault(getattr(cell, name), set()).add(repr(sorted(computed.items())))
+            idle = [value for value in values if value not in found]
+            if idle:
+                raise ValueError(
+                    f"{name}={idle[0]!r} makes no cell of its own: {name!r} does not apply to what "
+                    "is fixed. Change that, or leave it out."
+                )
             for (one, same), (other, again) in itertools.combinations(found.items(), 2):
                 if same == again:
                     raise ValueError(

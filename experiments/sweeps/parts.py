@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import solvers
-from experiments import decoders
+from sparse_secagg import decoder_texts as decoders
 from sparse_secagg import mechanisms
 from sparse_secagg.counting.domains import HashedItems
 from sparse_secagg.encoders import registry

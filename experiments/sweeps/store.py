@@ -1,32 +1,24 @@
 """Results in one SQLite file, written as they come.
 
 Every result is one transaction with the rollback journal: a process killed at any moment leaves
-complete results and no others. One process writes at a time; others may read. The space for a
-whole sweep is reserved before it starts, so that a full disk shows at once and not after hours.
+complete results and no others. One process writes at a time; others may read.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from experiments.private_files import make_folder, open_private
 from experiments.sweeps.cell import Cell
 from experiments.sweeps.cells import cell_from_parameters
+from sparse_secagg.private_files import make_folder, open_private
 
-#: 2: parameters by the names of a round's, and the curve of a training run.
 FORMAT = 2
-#: Formats that can be read, not added to.
-READABLE = (1,)
-#: Bytes a result takes at most, index included.
-BYTES_PER_RESULT = 4096
 _BUSY_SECONDS = 30.0
 
 _SCHEMA = """
@@ -148,46 +140,16 @@ class Store:
     def _prepare(self) -> None:
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if (tables and not version) or version not in (0, FORMAT, *READABLE):
+        if (tables and not version) or version not in (0, FORMAT):
+            what = f"holds results of format {version}" if version else "is no file of results"
             raise StoreError(
-                f"{self.path} is not a file of results of format {FORMAT} or before; choose "
-                "another file."
+                f"{self.path} {what}, and format {FORMAT} is read and written here. Choose another "
+                "file or folder (--store, --output)."
             )
         if self.read_only and not version and self.path != ":memory:":
             raise StoreError(f"{self.path} holds no results yet; run the sweep first.")
-        if version in READABLE and not self.read_only:
-            raise StoreError(
-                f"{self.path} holds results of format {version}, and this version writes format "
-                f"{FORMAT}. They can still be read: Store(path, read_only=True). For new results "
-                "choose another file or folder (--store, --output)."
-            )
-        self._format = version or FORMAT
         if not self.read_only and not version:
             self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {FORMAT};COMMIT;")
-
-    def reserve(self, n_results: int) -> None:
-        """Make room for so many results, or raise StoreError before any work is done.
-
-        Written and deleted again: the file keeps the space for later rows.
-        """
-        size = BYTES_PER_RESULT * max(n_results, 1)
-        (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
-        (page,) = self._db.execute("PRAGMA page_size").fetchone()
-        if free * page >= size:
-            return
-        try:
-            self._db.execute("CREATE TABLE IF NOT EXISTS room (bytes BLOB)")
-            with self._db:
-                for _ in range(-(-size // 2**20)):
-                    self._db.execute("INSERT INTO room VALUES (zeroblob(?))", (min(size, 2**20),))
-        except sqlite3.Error as error:
-            raise StoreError(
-                f"{self.path} has no room for {n_results:,} results, {size:,} bytes: {error}. "
-                "Free some space or choose another folder."
-            ) from error
-        finally:
-            with suppress(sqlite3.Error):  # a full disk may refuse even this; the next run retries
-                self._db.execute("DROP TABLE IF EXISTS room")
 
     def add(self, result: Result) -> None:
         """Keep one result; each cell is kept once."""
@@ -233,10 +195,9 @@ class Store:
     def results(self, keys: Iterable[str] | None = None) -> Iterator[Result]:
         """Yield the results, all or those with the given keys, in the order of their keys."""
         wanted = None if keys is None else set(keys)
-        curve = "'[]'" if self._format in READABLE else "curve"
         rows = self._db.execute(
             "SELECT key, parameters, status, metrics, message, seconds, draw_seconds, finished, "
-            f"versions, {curve} FROM results JOIN environments ON environment = id ORDER BY key"
+            "versions, curve FROM results JOIN environments ON environment = id ORDER BY key"
         ).fetchall()
         for key, parameters, status, metrics, message, time, shared, finished, made, curve in rows:
             if wanted is None or key in wanted:
@@ -296,16 +257,3 @@ def _lock(path: str, of: str) -> sqlite3.Connection:
 def _touch(path: str) -> None:
     """Make a file that only its owner may read; SQLite gives its journal the same mode."""
     open_private(Path(path), "ab").close()
-
-
-def export(results: Iterable[Result], path: Path) -> Path:
-    """Write results as a flat table, ``.csv``."""
-    if path.suffix != ".csv":
-        raise ValueError(f"path={path} must end in .csv; SweepTable.to_pandas() writes the rest.")
-    records = [result.record() for result in results]
-    make_folder(path.parent)
-    with open_private(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(name for r in records for name in r))
-        writer.writeheader()
-        writer.writerows(records)
-    return path

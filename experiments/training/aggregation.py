@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from experiments.decoders import parse_decoder
 from experiments.models.architectures import Architecture
 from experiments.training.config import TrainingConfig
 from experiments.training.layers import grouped_encoder
@@ -26,6 +25,7 @@ from solvers import Solver
 from solvers.lasso import LassoSolver
 from sparse_secagg import PrivacyWarning, SparseSecAgg, mechanisms
 from sparse_secagg.clipping import AdaptiveClip
+from sparse_secagg.decoder_texts import parse_decoder
 from sparse_secagg.encoders import BlockEncoder, registry
 from sparse_secagg.feedback import ThresholdFeedback
 from sparse_secagg.mechanisms import IntegerMechanism
@@ -41,12 +41,12 @@ class Aggregator:
 
     Parameters
     ----------
-    config : TrainingConfig
-        As resolved.
-    architecture : Architecture
-        Of the model: length of an update, and its layers for decoders that use them.
+    config, architecture : TrainingConfig, Architecture
+        What is trained and how, and its layers.
     population : int
         Clients from whom cohorts are drawn.
+    state : TrainingState, optional
+        Where the run goes on.
     ledger : Ledger, optional
         Charged by every round before its sum is opened. Default: one in memory.
 
@@ -73,6 +73,7 @@ class Aggregator:
         config: TrainingConfig,
         architecture: Architecture,
         population: int,
+        state: TrainingState | None = None,
         *,
         ledger: Ledger | None = None,
     ) -> None:
@@ -99,34 +100,24 @@ class Aggregator:
         self.feedback = ThresholdFeedback(config.threshold) if config.threshold else None
         parameters = self._calibrated(self.noise_multiplier).parameters_
         self.bits_per_parameter = parameters.bits_per_client / self.dim
+        if state is not None and state.rounds:
+            self._go_on(state)
 
-    @classmethod
-    def for_training(
-        cls,
-        config: TrainingConfig,
-        architecture: Architecture,
-        population: int,
-        state: TrainingState,
-        ledger: Ledger | None = None,
-    ) -> Aggregator:
-        """Return an aggregator that goes on where ``state`` is."""
-        made = cls(config, architecture, population, ledger=ledger)
-        if made.ledger.rounds < state.rounds and not config.private_noise:
+    def _go_on(self, state: TrainingState) -> None:
+        """Start where ``state`` is; its rounds must be in the ledger."""
+        if self.ledger.rounds < state.rounds and not self.config.private_noise:
             # the same rounds could be simulated again, bit for bit
             for number in range(state.rounds):
-                made.ledger.charge(made.round_privacy(), key=made._key(number))
-        if made.ledger.rounds < state.rounds:
+                self.ledger.charge(self.round_privacy(), key=self._key(number))
+        if self.ledger.rounds < state.rounds:
             raise ValueError(
                 f"the run has done {state.rounds} rounds, but the ledger holds "
-                f"{made.ledger.rounds}: what they spent would be forgotten. Go on with the run's "
+                f"{self.ledger.rounds}: what they spent would be forgotten. Go on with the run's "
                 "own ledger (ledger.sqlite beside its checkpoint)."
             )
-        if state.rounds:
-            made.clip_norm = state.clip_norm
-            made.unconverged = state.unconverged
-            if made.feedback is not None and len(state.dropped):
-                made.feedback.error_ = state.dropped
-        return made
+        self.clip_norm, self.unconverged = state.clip_norm, state.unconverged
+        if self.feedback is not None and len(state.dropped):
+            self.feedback.error_ = state.dropped
 
     @property
     def dropped(self) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
-"""What happens around the rounds of a training run: recording, checkpoints, ledger, progress, stop.
+"""What happens around the rounds of a training run: recording, progress, early stop.
 
-A callback sees the run before its first round, every round after it, and the result. Those of
-:func:`~experiments.training.loop.run_training` are here; users add their own.
+A callback sees the run before its first round, every round after it, and the result. Checkpoints
+are one, too; users add their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 from experiments.models import Model
 from experiments.recordings.recording import Recording
 from experiments.training.aggregation import Aggregator
-from experiments.training.checkpoints import CheckpointFile
 from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from sparse_secagg.privacy import Ledger
@@ -71,43 +70,6 @@ class Callback:
 
     def after_training(self, result: TrainingResult) -> None:
         """See the result."""
-
-
-class Checkpoints(Callback):
-    """Writes a checkpoint after every so many rounds, and goes on from one.
-
-    Parameters
-    ----------
-    file : CheckpointFile
-        Where.
-    resume : bool
-        Start where the checkpoint is, instead of anew.
-    every : int
-        Rounds between checkpoints; the last round always has one.
-    """
-
-    def __init__(self, file: CheckpointFile, *, resume: bool = False, every: int = 1) -> None:
-        self.file, self.resume, self.every = file, resume, every
-
-    def before_training(self, run: Run) -> None:
-        dim = run.model.n_parameters
-        run.state = self.file.read(dim) if self.resume else self.file.none(dim)
-
-    def after_round(self, current: Round) -> bool | None:
-        number = current.record.number
-        if number % self.every == 0 or number == self.file.config.spec.rounds:
-            self.file.write(current.state)
-        return None
-
-
-class LedgerFile(Callback):
-    """Keeps what was spent beside the checkpoint; every round writes its charge first."""
-
-    def __init__(self, file: CheckpointFile) -> None:
-        self.file = file
-
-    def before_training(self, run: Run) -> None:
-        run.ledger = self.file.ledger()
 
 
 class Recorder(Callback):

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.decoders import check_decoder
 from experiments.holding import HoldsSpec, spec_values
 from experiments.training import tasks
 from experiments.training.layers import check_groups
 from sparse_secagg import mechanisms
+from sparse_secagg.decoder_texts import check_decoder
 from sparse_secagg.encoders import registry
+from sparse_secagg.validation import check_integer, check_positive
 
 
 @dataclass(frozen=True, kw_only=True, init=False, eq=False)
@@ -35,7 +35,7 @@ class TrainingConfig(HoldsSpec):
         The private rounds. Its parameters can be given by themselves, and those that are None are
         the task's. ``epsilon`` is of **all rounds together**; without it and without
         ``noise_multiplier`` the noise is what the task says, which for training is none at all.
-        ``decoder`` is a text as in :func:`experiments.decoders.parse_decoder`; ``clip_norm`` may be
+        ``decoder`` is a text as :mod:`sparse_secagg.decoder_texts` has them; ``clip_norm`` may be
         "adaptive", which follows the median of the norms, from 0.1.
     task : str
         One of ``tasks.names()``.
@@ -87,6 +87,9 @@ class TrainingConfig(HoldsSpec):
         "compression": 1.0,
         "epsilon": None,
         "noise_multiplier": 0.0,
+        "clip_norm": 0.5,
+        "n_bits": 16,
+        "n_rows": 15,
     }
 
     task: str
@@ -110,7 +113,7 @@ class TrainingConfig(HoldsSpec):
         if isinstance(given.get("data"), os.PathLike):
             given["data"] = str(given["data"])
         if given.get("spec") is None:
-            given = {**vars(tasks.get(task).settings), **given}
+            given = {**tasks.get(task).settings, **given}
         super().__init__(task=task, **given)
         _check(self)
 
@@ -165,15 +168,10 @@ def _check(config: TrainingConfig) -> None:
             "layers are sketched; give one of them."
         )
     check_groups(config.layer_compression, config.clip_shares)
-    if not 0 <= config.threshold < 1:
-        raise ValueError(f"threshold={config.threshold} must lie in [0, 1).")
     for name, least in (("clients", 1), ("batch_size", 1), ("seed", 0)):
-        value = getattr(config, name)
-        if not (isinstance(value, int) and value >= least):
-            raise ValueError(f"{name}={value!r} must be an integer, at least {least}.")
+        check_integer(name, getattr(config, name), least)
     for name in ("client_rate", "server_rate"):
-        value = getattr(config, name)
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name}={value!r} must be a finite number, above 0.")
-    if not 0 <= config.momentum < 1:
-        raise ValueError(f"momentum={config.momentum} must lie in [0, 1); the usual choice is 0.9.")
+        check_positive(name, getattr(config, name))
+    for name in ("threshold", "momentum"):
+        if not 0 <= getattr(config, name) < 1:
+            raise ValueError(f"{name}={getattr(config, name)} must lie in [0, 1).")

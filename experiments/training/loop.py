@@ -17,6 +17,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,30 +33,13 @@ from experiments.models.base import Examples
 from experiments.sweeps.workers import connect
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
-from experiments.training.callbacks import (
-    Callback,
-    Checkpoints,
-    LedgerFile,
-    Progress,
-    Recorder,
-    Round,
-    Run,
-)
-from experiments.training.checkpoints import CheckpointFile
+from experiments.training.callbacks import Callback, Progress, Recorder, Round, Run
+from experiments.training.checkpoints import Checkpoints
 from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult, TrainingState
 from experiments.training.seeds import ClientRandomness
 from solvers.parallel import one_blas_thread
 from sparse_secagg.privacy import Ledger
-
-__all__ = [
-    "RoundRecord",
-    "TrainingConfig",
-    "TrainingResult",
-    "load_data",
-    "run_training",
-    "training_rounds",
-]
 
 
 def run_training(
@@ -118,11 +102,11 @@ def run_training(
         )
     # a decoder that does not exist must not cost the loading of the data
     training_decoder(config.spec.decoder, debias=config.debias, shapes=model.shapes)
-    file = CheckpointFile(None if output is None else Path(output), config)
-    hooks: list[Callback] = [
-        Checkpoints(file, resume=resume, every=checkpoint_every),
-        LedgerFile(file),
-    ]
+    if resume and output is None:
+        raise ValueError("resume needs output, the folder of the run to go on with.")
+    hooks: list[Callback] = []
+    if output is not None:
+        hooks += [Checkpoints(Path(output), resume=resume, every=checkpoint_every)]
     hooks += [Recorder(record)] if record is not None else []
     hooks += [Progress(progress)] if progress is not None else []
     run = Run(config, model, TrainingState.start(model.n_parameters))
@@ -135,17 +119,26 @@ def _train(run: Run, jobs: int, cluster: Any, callbacks: Sequence[Callback]) -> 
         callback.before_training(run)
     config, model, state = run.config, run.model, run.state
     data = load_data(config.task, config.data)
-    aggregator = Aggregator.for_training(
-        config, model.architecture, len(data.clients), state, run.ledger
-    )
+    aggregator = Aggregator(config, model.architecture, len(data.clients), state, ledger=run.ledger)
     for current in training_rounds(
         config, model, data, state, jobs=jobs, cluster=cluster, aggregator=aggregator
     ):
         state = current.state
-        stops = [callback.after_round(current) for callback in callbacks]
+        # the first, a checkpoint, comes last: it stands for what all others have seen
+        stops = [callback.after_round(current) for callback in reversed(callbacks)]
         if any(stops):
             break
-    result = _result(config, model, data, state, aggregator)
+    result = TrainingResult(
+        config=config,
+        history=state.history,
+        weights=state.weights,
+        bits_per_parameter=aggregator.bits_per_parameter,
+        n_parameters=model.n_parameters,
+        population=len(data.clients),
+        unconverged=state.unconverged,
+        not_private=not config.private_noise or config.spec.noise_multiplier == 0,
+        observer=aggregator.observer,
+    )
     for callback in callbacks:
         callback.after_training(result)
     return result
@@ -170,11 +163,9 @@ def training_rounds(
     """
     state = TrainingState.start(model.n_parameters) if state is None else state
     randomness = ClientRandomness(config.seed)
-    clients = list(data.clients)
+    population = len(data.clients)
     if aggregator is None:
-        aggregator = Aggregator.for_training(
-            config, model.architecture, len(clients), state, ledger
-        )
+        aggregator = Aggregator(config, model.architecture, population, state, ledger=ledger)
     weights, velocity = state.weights, state.velocity
     if state.rounds == 0:
         weights = model.initial(randomness.initial)
@@ -183,13 +174,13 @@ def training_rounds(
     for number in range(state.rounds, config.spec.rounds):
         start = time.perf_counter()
         cohort = randomness.cohort(
-            number, len(clients), aggregator.n_clients, secret=aggregator.sampling.secret
+            number, population, aggregator.n_clients, secret=aggregator.sampling.secret
         )
         local = _Local(model, weights, config, number)
         if cluster is None:
-            updates = local.in_threads(data, clients, cohort, rows, jobs)
+            updates = local.in_threads(data, cohort, rows, jobs)
         else:
-            updates = local.on_cluster(data, clients, cohort, cluster)
+            updates = local.on_cluster(data, cohort, cluster)
         clip_norm = aggregator.clip_norm
         mean = aggregator.mean(updates, number)
         velocity = (config.momentum * velocity + mean).astype(np.float32)
@@ -214,34 +205,23 @@ def training_rounds(
         yield Round(record, state, updates, aggregator)
 
 
+@dataclass(frozen=True)
 class _Local:
-    """The local training of one round: in threads here, or on a cluster.
+    """The local training of one round: in threads here, or on a cluster."""
 
-    Parameters
-    ----------
-    model, weights : Model, ndarray of shape (d,)
-        What is trained, and where every client starts.
-    config : TrainingConfig
-        Rates, batches and the run's seed.
-    number : int
-        Of the round.
-    """
-
-    def __init__(
-        self, model: Model, weights: NDArray[np.float32], config: TrainingConfig, number: int
-    ) -> None:
-        self._model, self._weights, self._number = model, weights, number
-        self._rate, self._batch_size = config.client_rate, config.batch_size
-        self._randomness = ClientRandomness(config.seed)
+    model: Model
+    weights: NDArray[np.float32]  # where every client starts
+    config: TrainingConfig
+    number: int  # of the round
 
     def update(self, client: int, examples: Examples, out: Any = None) -> Any:
         """Return one client's update, written to ``out`` where that is given."""
-        return self._model.local_update(
-            self._weights,
+        return self.model.local_update(
+            self.weights,
             examples,
-            learning_rate=self._rate,
-            batch_size=self._batch_size,
-            rng=self._randomness.local(self._number, client),
+            learning_rate=self.config.client_rate,
+            batch_size=self.config.batch_size,
+            rng=ClientRandomness(self.config.seed).local(self.number, client),
             out=out,
         )
 
@@ -251,15 +231,10 @@ class _Local:
             return np.stack([self.update(client, examples) for client, examples in members])
 
     def in_threads(
-        self,
-        data: ClientData,
-        names: list[str],
-        cohort: NDArray[np.int64],
-        updates: NDArray[np.float32],
-        jobs: int,
+        self, data: ClientData, cohort: NDArray[np.int64], updates: NDArray[np.float32], jobs: int
     ) -> Any:
         """Return the updates of the cohort, one a row: in ``updates``, or as a sparse matrix."""
-        sparse = self._model.sparse
+        names, sparse = list(data.clients), self.model.sparse
 
         def train(start: int, stop: int) -> list[Any]:
             return [
@@ -273,9 +248,7 @@ class _Local:
             made = Parallel(n_jobs=jobs, prefer="threads")(delayed(train)(*part) for part in parts)
         return sp.csr_array(sp.vstack(list(itertools.chain(*made)))) if sparse else updates
 
-    def on_cluster(
-        self, data: ClientData, names: list[str], cohort: NDArray[np.int64], client: Any
-    ) -> Any:
+    def on_cluster(self, data: ClientData, cohort: NDArray[np.int64], client: Any) -> Any:
         """Return a Dask array whose blocks are trained by the workers that encode them.
 
         A block's data go to its worker; the model and its weights to each worker once.
@@ -283,11 +256,12 @@ class _Local:
         import dask.array as da
         from dask.delayed import delayed as lazily
 
+        names = list(data.clients)
         local = lazily(self, name=f"local-training-{secrets.token_hex(8)}")
         blocks = []
         for start, stop in _parts(len(cohort), 4 * sum(client.nthreads().values())):
             members = [(i, data.clients[names[i]]) for i in cohort[start:stop].tolist()]
-            shape = (stop - start, self._model.n_parameters)
+            shape = (stop - start, self.model.n_parameters)
             rows = da.from_delayed(local.block(members), shape, dtype=np.float32)  # type: ignore[no-untyped-call]
             blocks.append(rows)
         return da.concatenate(blocks)  # type: ignore[no-untyped-call]
@@ -303,23 +277,3 @@ def _parts(n: int, count: int) -> list[tuple[int, int]]:
 def load_data(task: str, data: str | None) -> Any:
     """Return the data of a task; the last is kept, since a sweep trains on it many times."""
     return tasks.get(task).load(data)
-
-
-def _result(
-    config: TrainingConfig,
-    model: Model,
-    data: ClientData,
-    state: TrainingState,
-    aggregator: Aggregator,
-) -> TrainingResult:
-    return TrainingResult(
-        config=config,
-        history=state.history,
-        weights=state.weights,
-        bits_per_parameter=aggregator.bits_per_parameter,
-        n_parameters=model.n_parameters,
-        population=len(data.clients),
-        unconverged=state.unconverged,
-        not_private=not config.private_noise or config.spec.noise_multiplier == 0,
-        observer=aggregator.observer,
-    )

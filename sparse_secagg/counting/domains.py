@@ -27,7 +27,6 @@ __all__ = [
     "Domain",
     "HashedItems",
     "ListedItems",
-    "column_scores",
     "make_domain",
 ]
 
@@ -173,22 +172,6 @@ def make_domain(domain: Any) -> Domain:
     items = [text_of(item, "domain") for item in domain]
     # a set has another order in every process, and columns must be the same for all parties
     return _listed(sorted(items) if isinstance(domain, Set) else items, "a public list")
-
-
-def column_scores(
-    domain: Domain, items: Sequence[str], scores: Sequence[float]
-) -> NDArray[np.float64]:
-    """Return a public score for every column; columns without one come last.
-
-    For ``prior=solvers.priors.Scores(...)``: only the order counts.
-    """
-    values = np.asarray(scores, dtype=np.float64)
-    if len(values) != len(items) or not np.isfinite(values).all():
-        raise ValueError("scores must hold one finite number for each item.")
-    out = np.full(domain.size, values.min(initial=0.0) - 1.0)
-    columns = domain.columns(items)
-    np.maximum.at(out, columns[columns >= 0], values[columns >= 0])
-    return out
 
 
 def _named(domain: str) -> Domain:

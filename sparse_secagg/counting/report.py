@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparse_secagg.counting.results import Count
+from sparse_secagg.private_files import open_private
 
 __all__ = ["UNTRUSTED", "draw", "shown", "write_report"]
 
@@ -127,7 +128,6 @@ def write_report(
         not_private=not_private, trusted=trusted, untrusted=UNTRUSTED, picture=picture,
         records=records,
     )  # fmt: skip
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+    with open_private(Path(path), "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     return Path(path)

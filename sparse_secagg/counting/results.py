@@ -9,6 +9,7 @@ import csv
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.special import ndtri
 
 import solvers
 from sparse_secagg.counting.tables import text_of
+from sparse_secagg.private_files import open_private
 
 __all__ = [
     "Amount",
@@ -242,9 +244,8 @@ def truth_of(truth: Any) -> tuple[list[str], NDArray[np.float64]]:
 
 def write_csv(path: str | os.PathLike[str], records: Sequence[Any], names: Sequence[str]) -> None:
     """Write records, readable by their owner only."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    file = os.fdopen(descriptor, "w", newline="", encoding="utf-8", errors="backslashreplace")
-    with file:
+    options = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
+    with open_private(Path(path), "w", **options) as file:
         writer = csv.DictWriter(file, list(names))
         writer.writeheader()
         writer.writerows(asdict(record) for record in records)

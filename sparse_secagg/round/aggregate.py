@@ -25,6 +25,7 @@ from sparse_secagg.exceptions import AggregateFileError
 from sparse_secagg.parameters import default
 from sparse_secagg.privacy.observers import Costed, RoundPrivacy
 from sparse_secagg.privacy.sampling import Sampling
+from sparse_secagg.private_files import open_private
 from sparse_secagg.round.clipping import AdaptiveClip
 from sparse_secagg.round.config import RoundConfig
 from sparse_secagg.round.decoders import make_decoder
@@ -350,8 +351,7 @@ class Aggregate(Costed):
         if self.feedback is not None:
             arrays["feedback_error"] = self.feedback.error_
         text = np.frombuffer(json.dumps(document).encode(), dtype=np.uint8)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
+        with open_private(Path(path)) as file:
             np.savez(file, document=text, **arrays)
 
     @classmethod

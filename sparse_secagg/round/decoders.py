@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-import solvers
+from sparse_secagg.decoder_texts import parse_decoder
 
 __all__ = ["make_decoder"]
 
@@ -17,7 +17,8 @@ def make_decoder(decoder: Any, prior: Any = None) -> Any:
     Parameters
     ----------
     decoder : str or Solver
-        A name, ``"package.module:Class"`` or an instance.
+        A text of :func:`sparse_secagg.decoder_texts.parse_decoder`, as ``"amp"``,
+        ``"lasso:debias"`` or ``"package.module:Class"``, or an instance.
     prior : prior of :mod:`solvers.priors`, optional
         Handed to the solver, which must take one.
 
@@ -41,7 +42,7 @@ def make_decoder(decoder: Any, prior: Any = None) -> Any:
     >>> make_decoder("linear")
     LinearUnsketch()
     """
-    solver = solvers.get(decoder) if isinstance(decoder, str) else clone(decoder)
+    solver = parse_decoder(decoder) if isinstance(decoder, str) else clone(decoder)
     if prior is None:
         return solver
     if "prior" not in solver.get_params(deep=False):

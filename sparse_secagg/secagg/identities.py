@@ -22,6 +22,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from solvers.parallel import for_each
+from sparse_secagg.private_files import open_private
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -73,8 +74,7 @@ class Identity:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the secret to a new file that only its owner can read."""
         document = {"format": _IDENTITY_FORMAT, "secret": self._key.private_bytes_raw().hex()}
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
+        with open_private(Path(path), "x") as file:
             json.dump(document, file)
 
     @classmethod

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from sparse_secagg.private_files import open_private
+
 _VALID = datetime.timedelta(days=365)
 
 
@@ -69,8 +71,7 @@ def make_certificate(
         .sign(secret, None)
     )
     pem = secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with open_private(Path(key), "xb") as file:
         file.write(pem)
     Path(certificate).write_bytes(made.public_bytes(Encoding.PEM))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.private_files import replacing
 from sparse_secagg.secagg.client import ClientSession, Gatekeeper
 from sparse_secagg.secagg.errors import ServerFaultError
 from sparse_secagg.secagg.identities import Identity, Roster
@@ -182,14 +183,8 @@ class _Saved:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole and synced, or leave the one that is there."""
-        target = Path(path)
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(self), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
+        with replacing(Path(path)) as file:
+            file.write(json.dumps(asdict(self)).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> _Saved | None:

@@ -15,7 +15,7 @@ from experiments.training.loop import load_data
 def small(monkeypatch):
     data = datasets.python_identifiers(max_files=60)
     task = tasks_module.get("digits-300")
-    short = replace(task, settings=replace(task.settings, rounds=3))
+    short = replace(task, settings={**task.settings, "rounds": 3})
     get = tasks_module.get
     monkeypatch.setattr(datasets, "python_identifiers", lambda: data)
     monkeypatch.setattr(tasks_module, "get", lambda name: short if name == task.name else get(name))

@@ -20,12 +20,13 @@ from experiments.report import training_report
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
 from experiments.training.callbacks import Callback
-from experiments.training.checkpoints import CheckpointError, CheckpointFile
+from experiments.training.checkpoints import LEDGER_NAME, CheckpointError
 from experiments.training.loop import TrainingConfig, load_data, run_training, training_rounds
 from experiments.training.records import TrainingState
 from experiments.training.seeds import ClientRandomness
 from sparse_secagg import SparseSecAgg
 from sparse_secagg.accounting import DEFAULT_ORDERS, gaussian_rdp, rdp_to_dp
+from sparse_secagg.privacy import Ledger
 
 SMALL = TrainingConfig(
     task="digits", rounds=3, clients=10, compression=10, noise_multiplier=0.5, seed=3
@@ -180,21 +181,38 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_weights(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_round_that_could_not_be_recorded_is_in_no_checkpoint(tmp_path, monkeypatch):
+    config, append = replace(SMALL, rounds=4), Recording.append
+
+    def failing(self, number, updates, **options):
+        if number == 2:
+            raise OSError("no space left")
+        append(self, number, updates, **options)
+
+    folders = {"output": tmp_path / "out", "record": tmp_path / "rec"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Recording, "append", failing)
+        with pytest.raises(OSError, match="no space"):
+            run_training(config, **folders)
+    run_training(config, **folders, resume=True)
+    assert Recording.open(tmp_path / "rec").rounds == [0, 1, 2, 3]
+
+
 def test_a_run_without_a_checkpoint_yet_keeps_its_charges(tmp_path):
     """Killed in its first round: starting anew would forget what was spent; resuming does not."""
     config = replace(SMALL, rounds=2, private_noise=True)
-    file = CheckpointFile(tmp_path, config)
-    file.ledger().charge(Aggregator(config, ARCH, 50).round_privacy())
+    ledger = Ledger(config.spec.delta, path=tmp_path / LEDGER_NAME)
+    ledger.charge(Aggregator(config, ARCH, 50).round_privacy())
     with pytest.raises(CheckpointError, match="before its first checkpoint"):
         run_training(config, output=tmp_path)
     result = run_training(config, output=tmp_path, resume=True)
-    assert file.ledger().rounds == 3
+    assert ledger.rounds == 3
     alone = run_training(config)
     assert result.epsilon > alone.epsilon
     # nor does a new run erase the account of a finished private one
     with pytest.raises(CheckpointError, match="finished private run"):
         run_training(config, output=tmp_path)
-    assert file.ledger().rounds == 3
+    assert ledger.rounds == 3
 
 
 def test_resuming_without_the_ledger_is_refused(tmp_path):
@@ -236,7 +254,7 @@ def test_resuming_with_other_options_is_refused_and_the_difference_named(tmp_pat
     with pytest.raises(CheckpointError, match=r"compression was 10.0 and is now 20.0"):
         run_training(replace(SMALL, compression=20), output=tmp_path, resume=True)
     run_training(SMALL, output=tmp_path)  # it was finished, so a new run may take its place
-    with pytest.raises(CheckpointError, match="needs output"):
+    with pytest.raises(ValueError, match="needs output"):
         run_training(SMALL, resume=True)
 
 

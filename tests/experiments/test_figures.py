@@ -7,7 +7,7 @@ from experiments.recordings.recording import Recording
 from experiments.report import style
 from experiments.report.figures import caption, donoho_tanner, draw_paper, draw_phase, draw_sweep
 from experiments.report.plan_figure import draw_plan
-from experiments.report.recording_figures import draw_energy, draw_layers, summarise_rounds
+from experiments.report.recording_tables import layers_table
 from experiments.report.training_report import draw as draw_training
 from experiments.results.table import SweepTable
 from experiments.sweeps.cells import MeanCell, RecordingCell, TaskCell
@@ -125,8 +125,7 @@ def run():
 
 
 def figures(width, recorded, run):
-    path, compared = recorded
-    rounds = summarise_rounds(path, compared)
+    _, compared = recorded
     request = {"d": 800, "n_clients": 300, "sparsity": 30, "epsilon": 3.0}
     return {
         "curves": draw_sweep(curves(), width=width),
@@ -138,8 +137,6 @@ def figures(width, recorded, run):
         "paper, accuracies": draw_paper(training_matrix(), 0.01, width=width),
         "phase": draw_phase(phase(), width=width),
         "bars": draw_sweep(compared, width=width),
-        "energy": draw_energy(rounds, width=width),
-        "layers": draw_layers(compared, width=width),
         "training": draw_training(run, width=width),
         "plan": draw_plan(plan(**request), request, width=7.2 * width),
     }
@@ -165,6 +162,14 @@ def test_every_legend_caption_and_label_is_inside_the_picture(width, recorded, r
                     and box.y1 <= page.y1 + 1
                 )
                 assert inside, (name, width, text, box, page)
+
+
+def test_errors_by_layer_are_a_table_of_geometric_means(recorded):
+    table = layers_table(recorded[1])
+    assert table.heads == ("compression r = d/m", "layer", *MANY)
+    first, second, *_ = table.rows
+    assert first[:4] == ("10", "embedding", "0.3", "1.3")
+    assert set(second[2:]) == {"2"}
 
 
 def test_legends_do_not_cover_the_panels(recorded, run):

@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.cli.app import app
-from experiments.private_files import make_folder, write_text
 from experiments.recordings.recording import Recording
+from experiments.results.table import SweepTable
 from experiments.sweeps.cells import MeanCell
-from experiments.sweeps.store import Result, Store, export
+from experiments.sweeps.store import Result, Store
 from experiments.training.loop import TrainingConfig, run_training
+from sparse_secagg.private_files import make_folder, write_text
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes are those of POSIX")
 
@@ -61,14 +62,14 @@ def test_results_of_sweeps_and_comparisons(tmp_path):
     commands = {
         "compare": f"compare {tmp_path / 'rec'} --epsilon 50 --compression 2 --decoder linear",
         "sweep": f"sweep --recording {tmp_path / 'rec'} --axis compression=2 --seeds 1 --jobs 1 "
-        "--backend sequential --export csv",
+        "--backend sequential",
     }
     for name, text in commands.items():
         out = tmp_path / name
         done = CliRunner().invoke(app, [*text.split(), "--output", str(out)])
         assert done.exit_code == 0, done.output
     assert_private(
-        tmp_path / "compare", "results.sqlite", "compare.png", "compare.svg", "compare-energy.pdf"
+        tmp_path / "compare", "results.sqlite", "compare.png", "compare.svg", "compare.pdf"
     )
     assert_private(tmp_path / "sweep", "results.sqlite", "results.sqlite.lock", "report.html")
     assert_private(tmp_path / "sweep", "sweep-cells.csv", "sweep.csv", "sweep.tex", "sweep.png")
@@ -80,7 +81,7 @@ def test_a_store_and_its_journal(tmp_path):
         store._db.execute("CREATE TABLE t (x)")  # a journal is beside it now
         assert_private(tmp_path / "new", "r.sqlite", "r.sqlite-journal")
         store._db.execute("ROLLBACK")
-    export([Result(MeanCell(), "done", {})], tmp_path / "table" / "r.csv")
+    SweepTable([Result(MeanCell(), "done", {})], ()).export(tmp_path / "table" / "r.csv")
     assert_private(tmp_path / "table", "r.csv")
 
 

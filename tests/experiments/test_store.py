@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from experiments.results.table import SweepTable
 from experiments.sweeps.cells import MeanCell, TaskCell
-from experiments.sweeps.store import Result, Store, StoreError, export
+from experiments.sweeps.store import Result, Store, StoreError
 
 
 def result(seed=0, status="done", **more):
@@ -74,33 +75,12 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
     other.execute("CREATE TABLE precious (x)")
     other.commit()
     other.close()
-    with pytest.raises(StoreError, match="is not a file of results"):
+    with pytest.raises(StoreError, match="is no file of results"):
         Store(tmp_path / "other.sqlite")
     (tmp_path / "text").write_text("hello " * 100)
     with pytest.raises(StoreError, match="not a database"):
         Store(tmp_path / "text")
     assert (tmp_path / "text").read_text() == "hello " * 100
-
-
-def test_no_room_for_all_results_shows_before_the_first(tmp_path):
-    with Store(tmp_path / "r.sqlite") as store:
-        store._db.execute("PRAGMA max_page_count = 50")  # a disk of 200 kB
-        store.reserve(10)
-        with pytest.raises(StoreError, match="has no room for 1,000 results"):
-            store.reserve(1000)
-        store.add(result())  # what fits still does
-        assert len(store) == 1
-
-
-def test_reserved_room_is_used_by_the_results(tmp_path):
-    path = tmp_path / "r.sqlite"
-    with Store(path) as store:
-        store.reserve(300)
-        size = path.stat().st_size
-        assert size > 300 * 4096
-        for seed in range(300):
-            store.add(result(seed, versions={"numpy": "2.0"}))
-        assert path.stat().st_size == size
 
 
 def test_a_disk_that_fills_up_keeps_what_was_written(tmp_path):
@@ -167,7 +147,6 @@ def test_reading_neither_makes_nor_alters_anything(tmp_path, name):
         assert [each.cell.seed for each in reader.results()] == [3]
         for write in (
             lambda: reader.add(result(4)),
-            lambda: reader.reserve(1000),
             reader.forget_failures,
         ):
             with pytest.raises((StoreError, sqlite3.OperationalError), match="readonly"):
@@ -206,12 +185,9 @@ def test_reading_a_file_that_goes_away_does_not_bring_it_back(tmp_path, monkeypa
 
 
 def test_exports_are_flat_tables(tmp_path):
-    results = [result(0), result(1), result(2, "infeasible")]
-    path = export(results, tmp_path / "out" / "r.csv")
-    with path.open(newline="") as file:
+    table = SweepTable([result(0), result(1), result(2, "infeasible")], ("sparsity",))
+    with table.export(tmp_path / "out" / "r.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["relative_error"] for row in rows] == ["0.1", "1.1", ""]
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert rows[2]["message"] == "why"
-    with pytest.raises(ValueError, match="must end in .csv"):
-        export(results, tmp_path / "r.xlsx")

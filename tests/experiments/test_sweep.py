@@ -193,17 +193,6 @@ def test_infeasible_and_failing_cells_do_not_stop_a_sweep(tmp_path, monkeypatch)
     assert again.results[0].status == "done"
 
 
-def test_a_full_disk_shows_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "experiments.sweeps.engine.evaluate", lambda *args: pytest.fail("work was spent")
-    )
-    monkeypatch.setattr("experiments.sweeps.store.BYTES_PER_RESULT", 2**30)
-    with Store(tmp_path / "r.sqlite") as store:
-        store._db.execute("PRAGMA max_page_count = 100")
-        with pytest.raises(StoreError, match="has no room"):
-            run_sweep(GRID, store=store)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -211,9 +200,9 @@ def test_a_full_disk_shows_before_any_work(tmp_path, monkeypatch):
         (dict(axes={"sparsity": []}), "axis 'sparsity' has no values"),
         (dict(axes={"sparsity": [5], "n_bits": [16], "dim": [9]}), "a sweep has one or two"),
         (dict(axes={"colour": [5]}), "axis 'colour' does not apply to a mean"),
-        (dict(axes={"sparsity": [5]}, base=MeanCell(mean="dense")), "needs a mean with a number"),
         (dict(axes={"sparsity": [5]}, base=TaskCell.of("digits")), "does not apply to a task"),
-        (dict(axes={"n_rows": [5]}, encoders=["gaussian"]), "'count_sketch' alone"),
+        (dict(axes={"sparsity": [5, 9]}, base=MeanCell(mean="dense")), "no cell of its own"),
+        (dict(axes={"n_rows": [5, 9]}, encoders=["gaussian"]), "no cell of its own"),
         (dict(axes={"n_bits": [16]}, decoders=["amq"]), "no solver 'amq'"),
         (dict(axes={"n_bits": [16]}, seeds=0), "at least one"),
         (dict(axes={"n_bits": [16, 99]}), "n_bits=99 must be an integer from 1 to 63"),
@@ -265,10 +254,7 @@ def test_tables_summarise_and_compare(expected):
     values = [r["relative_error"] for r in expected if _matches(r, first.setting)]
     assert first.interval.mean == pytest.approx(np.exp(np.mean(np.log(values))))
     assert len(table.winners()) == 4
-    pandas = pytest.importorskip("pandas")
-    frame = table.to_pandas()
-    assert isinstance(frame, pandas.DataFrame)
-    assert frame.shape[0] == 24
+    assert len(table.to_records()) == 24
 
 
 def _matches(record, setting):

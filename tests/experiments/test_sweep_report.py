@@ -6,12 +6,14 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from experiments.report.html import Picture, Section, render, write_report
-from experiments.results.conclusions import conclude
+from experiments.report.figures import draw_sweep
+from experiments.report.html import Finding, Picture, render, write_report
+from experiments.report.style import save
 from experiments.results.verdicts import Verdict
 from experiments.sweeps.cells import MeanCell
 from experiments.sweeps.engine import run_sweep
@@ -39,7 +41,8 @@ def matrix():
 
 
 def test_curves_show_every_decoder_a_band_and_the_theory(curves, tmp_path):
-    figure = curves.plot(tmp_path / "curves")
+    figure = draw_sweep(curves)
+    save(figure, tmp_path / "curves")
     count, gauss = figure.axes
     labels = count.get_legend_handles_labels()[1]
     assert {"linear", "ridge", "amp", "theory: linear"} <= set(labels)
@@ -59,15 +62,14 @@ def test_curves_show_every_decoder_a_band_and_the_theory(curves, tmp_path):
 
 
 def test_a_heat_map_has_numbers_bits_a_frame_and_dashes(matrix):
-    figure = matrix.plot()
+    figure = draw_sweep(matrix)
     panel = figure.axes[0]
     texts = [text.get_text() for text in panel.texts]
     assert texts.count("–") == 2  # three bits hold nothing
     assert "12 b" in texts
     assert len([patch for patch in panel.patches if not patch.get_fill()]) == 1
-    marked = matrix.plot(
-        marked=[{"n_bits": 12, "compression": 4.0}, {"n_bits": 16, "compression": 1}]
-    )
+    places = [{"n_bits": 12, "compression": 4.0}, {"n_bits": 16, "compression": 1}]
+    marked = draw_sweep(matrix, marked=places)
     assert len([patch for patch in marked.axes[0].patches if not patch.get_fill()]) == 2
 
 
@@ -86,7 +88,7 @@ class Page(HTMLParser):
 
 
 def section(table, title="a title", lines=("a conclusion",)):
-    return Section(title, "a question?", lines, [Picture(table.plot(), title)])
+    return Finding(title, "a question?", lines, {"": Picture(draw_sweep(table), title)})
 
 
 def test_the_report_is_one_page_without_scripts_or_links(curves, matrix):
@@ -108,7 +110,8 @@ def test_the_report_is_one_page_without_scripts_or_links(curves, matrix):
 def test_whatever_is_written_in_the_report_is_escaped(curves):
     nasty = '<script>alert("x")</script>&"'
     verdicts = [Verdict(nasty, "does not hold", (nasty,))]
-    html = render(nasty, [section(curves, nasty, [nasty])], verdicts=verdicts, command=nasty)
+    found = replace(section(curves, nasty, [nasty]), verdicts=verdicts)
+    html = render(nasty, [found], command=nasty)
     assert "<script" not in html
     assert "does not hold" in html
     assert "&lt;script&gt;" in html
@@ -156,11 +159,7 @@ def open_in_browser(page, folder):
 
 def check_in_browser(table, folder):
     """Open the report with a script of ours that measures its figures, and look at the console."""
-    report = write_report(
-        folder / "report.html",
-        "sparsity",
-        [Section("s", "", conclude(table, "sparsity").lines, [Picture(table.plot(), "sparsity")])],
-    )
+    report = write_report(folder / "report.html", "sparsity", [section(table)])
     probe = (
         "<script>addEventListener('load', () => { document.title = "
         "[...document.images].map(i => `${i.naturalWidth}x${i.width}x${i.height}`).join(' ') });"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from experiments.cli.app import app
 from experiments.recordings.recording import Recording
-from experiments.report.console import show_verdicts, winners_text
+from experiments.report.console import show_verdicts
 from experiments.report.tables import print_table, sweep_tables
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
@@ -56,7 +56,6 @@ def test_tables_of_sweeps(word):
         text = printed(lambda console: print_table(made, console), width)
         assert f"title {shown}" in text
         assert text.count(shown) >= 2  # the column of the decoder as well
-    assert word in winners_text(table)
     claim = Verdict(f"claim {word}", "holds", (f"evidence {word}",))
     text = printed(lambda console: show_verdicts([claim], console))
     assert f"HOLDS  claim {shown}" in text

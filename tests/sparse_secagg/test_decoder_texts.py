@@ -4,8 +4,29 @@ import numpy as np
 import pytest
 
 import solvers
-from experiments.decoders import parse_decoder, read_scores, with_prior
+from sparse_secagg import PrivacyWarning, SparseSecAgg
 from sparse_secagg.counting.domains import ListedItems
+from sparse_secagg.decoder_texts import parse_decoder, read_scores, with_prior
+
+
+class Zero(solvers.Solver):
+    """A solver of one's own, which answers zero."""
+
+    def _solve(self, A, y, noise_std, x0):
+        return solvers.Solution(coef=0 * A.rmatvec(y))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(f"{__name__}:Zero", Zero), ("lasso:debias", solvers.lasso.WorkingSet)]
+)
+def test_the_estimator_takes_the_same_texts(text, kind):
+    X = np.random.default_rng(0).normal(0.0, 0.01, (20, 100))
+    estimator = SparseSecAgg(decoder=text, epsilon=5.0, compression=2, simulation_seed=0)
+    with pytest.warns(PrivacyWarning):
+        estimator.fit(X)
+    assert type(estimator.solver_) is kind
+    assert estimator.mean_.any() == (kind is not Zero)
+    assert estimator.decode(f"{__name__}:Zero").tolist() == [0.0] * 100
 
 
 @pytest.mark.parametrize("name", solvers.names())

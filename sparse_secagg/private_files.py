@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+__all__ = ["check_file", "make_folder", "open_private", "replacing", "write_text"]
+
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 

@@ -1,4 +1,4 @@
-"""Decoders by a short text: ``NAME`` or ``NAME:option,…``, as on the command line.
+"""Decoders by a short text: ``NAME`` or ``NAME:option,…``, in Python and on the command line.
 
 linear                  a solver by its name
 lasso                   the Lasso by working sets, ``working_set``
@@ -18,13 +18,13 @@ import ast
 import csv
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 import solvers
 from solvers import Solver, denoisers, priors
-from sparse_secagg.counting.domains import Domain, HashedItems, column_scores
 from sparse_secagg.parts import import_part, is_import_path, path_of
 
 #: Names people know, for the solver that serves them best.
@@ -36,11 +36,38 @@ _TAKE_PRIORS = ("amp", "auto")
 #: Solvers and denoisers of one's own that this process was handed, by import path.
 _KNOWN: dict[str, Any] = {}
 
+__all__ = [
+    "ALIASES",
+    "Columns",
+    "check_decoder",
+    "decoder_text",
+    "is_known",
+    "know",
+    "parse_decoder",
+    "read_scores",
+    "read_value",
+    "scores_prior",
+    "split_decoder",
+    "with_prior",
+]
+
+
+class Columns(Protocol):
+    """What the entries of a vector are, where they are items: a domain of private counts."""
+
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+
+    def columns(self, items: Sequence[str]) -> NDArray[np.int64]:
+        """Return the column of each item; −1 for those that have none."""
+
+
 Shapes = Mapping[str, tuple[int, ...]] | Sequence[tuple[int, ...]]
 
 
 def parse_decoder(
-    spec: str | Solver, shapes: Shapes | None = None, domain: Domain | None = None
+    spec: str | Solver, shapes: Shapes | None = None, domain: Columns | None = None
 ) -> Solver:
     """Return the solver that a text describes.
 
@@ -53,12 +80,12 @@ def parse_decoder(
     shapes : mapping or sequence of tuples, optional
         Shapes of the layers in the order of the flat vector, for those solvers that can use them:
         ``amp:low_rank``, which needs them, ``amp:auto`` and ``auto``.
-    domain : Domain, optional
+    domain : Columns, optional
         What the entries of the vector are, where they are items: for scores by item.
 
     Examples
     --------
-    >>> from experiments.decoders import parse_decoder
+    >>> from sparse_secagg.decoder_texts import parse_decoder
     >>> parse_decoder("lasso:debias,tol=1e-8")
     WorkingSet(debias=True, tol=1e-08)
     >>> parse_decoder("amp:low_rank", shapes={"weight": (784, 128)})
@@ -159,10 +186,10 @@ def _name_of(kind: type) -> str:
     return path_of(kind)
 
 
-def check_decoder(spec: str, encoder: Any, *, items: bool = False) -> None:
+def check_decoder(spec: str, encoder: Any, domain: Columns | None = None) -> None:
     """Raise ValueError for a decoder that cannot be made, or that the encoder does not suit."""
-    # shapes and domain are known later; any will do to look at the options
-    parse_decoder(spec, {"": (2, 2)}, HashedItems(2) if items else None)
+    # shapes are known later, and any will do to look at the options; so will any domain
+    parse_decoder(spec, {"": (2, 2)}, domain)
     if split_decoder(spec)[0] == "median" and encoder != "count_sketch":
         raise ValueError(
             f"decoder 'median' needs encoder 'count_sketch', not {encoder!r}; leave one of them "
@@ -189,14 +216,23 @@ def read_scores(path: str | os.PathLike[str]) -> tuple[list[str], list[float]]:
     return ([row[0] for row in rows] if widths == {2} else []), scores
 
 
-def scores_prior(path: str | os.PathLike[str], domain: Domain | None) -> priors.Scores:
-    """Return the prior of a file of scores; those of items need the domain that they are of."""
+def scores_prior(path: str | os.PathLike[str], domain: Columns | None) -> priors.Scores:
+    """Return the prior of a file of scores; those of items need the domain that they are of.
+
+    Only the order of scores counts; columns of items without one come last.
+    """
     items, scores = read_scores(path)
     if not items:
         return priors.Scores(np.asarray(scores))
     if domain is None:
         raise ValueError(f"{path} has scores of items, and no items are counted here.")
-    return priors.Scores(column_scores(domain, items, scores))
+    values = np.asarray(scores)
+    if not np.isfinite(values).all():
+        raise ValueError(f"{path} must hold one finite score for each item.")
+    found = np.full(domain.size, values.min(initial=0.0) - 1.0)
+    columns = domain.columns(items)
+    np.maximum.at(found, columns[columns >= 0], values[columns >= 0])
+    return priors.Scores(found)
 
 
 def with_prior(decoders: Sequence[str], prior: str | None) -> tuple[str, ...]:
@@ -226,7 +262,7 @@ def with_prior(decoders: Sequence[str], prior: str | None) -> tuple[str, ...]:
 
 
 def _parameter(
-    spec: str, name: str, option: str, allowed: set[str], domain: Domain | None
+    spec: str, name: str, option: str, allowed: set[str], domain: Columns | None
 ) -> tuple[str, Any]:
     """Return the parameter that one option sets, and its value."""
     key, equals, value = (part.strip() for part in option.partition("="))
@@ -247,7 +283,7 @@ def _parameter(
         kind = _KNOWN.get(value) or import_part(value, "denoiser", object)
         return key, kind()
     if key in allowed - {"shapes"} and (equals or switch):
-        return key, _value(value) if equals else True
+        return key, read_value(value) if equals else True
     known = sorted(allowed & {"debias", "positive"})
     if name == "amp":
         known += ["positive", *denoisers.names()]
@@ -258,7 +294,7 @@ def _parameter(
     )
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
     """Return a number, True, False or None where the text is one, else the text."""
     try:
         value = ast.literal_eval(text)
