@@ -180,16 +180,16 @@ def _read_vector(path: Path) -> Any:
         x = np.load(path, allow_pickle=False)
     except (ValueError, EOFError):
         x = None
-    if not isinstance(x, np.ndarray) or x.ndim != 1:
+    if not isinstance(x, np.ndarray) or x.ndim != 1 or not x.size or x.dtype.kind not in "biuf":
         raise ValueError(
-            f"vector='{path}' must be a .npy file of one vector, as np.save writes it."
+            f"vector='{path}' must be a .npy file of one vector of numbers, as np.save writes it."
         )
     return x
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"server={text!r} must be HOST:PORT, such as 127.0.0.1:8443.")
     return host, int(port)
 

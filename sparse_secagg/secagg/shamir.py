@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.parallel import blas_for
 from sparse_secagg.secagg.wire import pack, unpack
 
 PRIME = 65537
@@ -41,7 +42,9 @@ def split(secrets: Sequence[bytes], threshold: int, n_shares: int) -> NDArray[np
     coefficients = np.empty((threshold, width))
     coefficients[0] = np.frombuffer(b"".join(secrets), dtype="<u2")
     coefficients[1:] = _random_elements((threshold - 1) * width).reshape(-1, width)
-    values = (_powers(n_shares, threshold) @ coefficients).astype(np.int64) % PRIME
+    with blas_for(n_shares * threshold * width):
+        products = _powers(n_shares, threshold) @ coefficients
+    values = products.astype(np.int64) % PRIME
     packed = np.frombuffer(pack(values.ravel(), _LIMB_BITS), dtype=np.uint8)
     return packed.reshape(n_shares, len(secrets), SHARE_BYTES)
 

@@ -88,6 +88,9 @@ def test_a_round_between_processes(group):
           "--vector", "0.npy", "--budget", "0.sqlite", "--max-epsilon", "1"], "HOST:PORT"),
         (["join", "--server", "h:1", "--identity", "0.json", "--roster", "roster.json",
           "--vector", "0.npy", "--budget", "none", "--max-epsilon", "1"], "no budget"),
+        (["join", "--server", "h:999999", "--identity", "0.json", "--roster", "roster.json",
+          "--vector", "0.npy", "--budget", "0.sqlite", "--max-epsilon", "1"], "HOST:PORT"),
+        (["budget", "."], "not a budget"),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_said(group, monkeypatch, words, match):
@@ -95,3 +98,19 @@ def test_what_is_missing_is_said(group, monkeypatch, words, match):
     done = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
     assert done.exit_code == 2
     assert match in done.output
+
+
+@pytest.mark.parametrize(
+    "x",
+    [np.ones((2, 2)), np.ones(0), np.array(["a", "b"]), np.ones(3, complex), np.float64(1.0)],
+    ids=["matrix", "empty", "text", "complex", "number"],
+)
+def test_a_file_of_no_vector_is_refused_before_the_round(group, monkeypatch, x):
+    """Not in the middle of it, when the client has become one that others count on."""
+    monkeypatch.chdir(group)
+    np.save("odd.npy", x)
+    words = ["join", "--server", "h:1", "--identity", "0.json", "--roster", "roster.json",
+             "--vector", "odd.npy", "--budget", "0.sqlite", "--max-epsilon", "1"]  # fmt: skip
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+    assert done.exit_code == 2
+    assert "vector of numbers" in done.output
