@@ -301,9 +301,9 @@ def text_of(value: Any, where: str) -> str:
         return ""
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, float | np.floating) and value == np.floor(value):
-        if abs(value) < _FLOATS_END:
-            return str(int(value))
+    if isinstance(value, float | np.floating) and (number := float(value)) == np.floor(number):
+        if abs(number) < _FLOATS_END:
+            return str(int(number))
         raise ValueError(
             f"{where} holds a float of 2**53 or more, which may stand for several whole numbers; "
             "give integers or texts."
