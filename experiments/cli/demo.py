@@ -81,8 +81,7 @@ def count(panel: Any, seed: int) -> tuple[dict[str, Any], str]:
     from sparse_secagg import PrivateCounts
 
     data = python_identifiers()
-    domain = choose_domain(None, data)
-    names = list(domain.names(range(domain.size)))
+    names = list((domain := choose_domain(None, data)).names(range(domain.size)))
     users = np.repeat(np.arange(len(data.clients)), np.diff(data.presence.indptr))
     counts = PrivateCounts(domain=names, epsilon=1.0, random_state=seed, simulation_seed=seed)
     counts.fit(users, [data.vocabulary[k] for k in data.presence.indices])

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def draw_power(
-    table: SweepTable, axis: str, expected: float, scale: Callable[[Any], float] = float
+    table: SweepTable,
+    axis: str,
+    expected: float,
+    scale: Callable[[Any], float] = float,
+    *,
+    width: float = 1.0,
 ) -> Figure:
     """Draw errors with their intervals, a fitted power, and the power that theory foretells."""
     rows = sorted(
@@ -36,7 +41,7 @@ def draw_power(
     y = np.array([each.mean for each in found])
     reach = np.array([(each.mean - each.low, each.high - each.mean) for each in found]).T
     slope, start = np.polyfit(logs, np.log(y), 1)
-    figure = new_figure(5.0, 3.6)
+    figure = new_figure(5.0 * width, 3.6)
     panel = figure.subplots()
     panel.errorbar(x, y, yerr=reach, fmt="o", color=PALETTE[0], capsize=3, label="measured")
     panel.plot(
@@ -53,9 +58,9 @@ def draw_power(
     return figure
 
 
-def draw_bounds(table: SweepTable) -> Figure:
+def draw_bounds(table: SweepTable, *, width: float = 1.0) -> Figure:
     """Draw bits per parameter against error, a line per scheme and rate, above the bounds."""
-    figure = new_figure(6.2, 4.4)
+    figure = new_figure(6.2 * width, 4.4)
     panel = figure.subplots()
     rows = [row for row in table.summary() if row.interval is not None]
     rates = sorted({row.setting["compression"] for row in rows})
@@ -96,9 +101,9 @@ def draw_bounds(table: SweepTable) -> Figure:
     return figure
 
 
-def draw_tail(lengths: Sequence[float], m: int) -> Figure:
+def draw_tail(lengths: Sequence[float], m: int, *, width: float = 1.0) -> Figure:
     """Draw how often the sketch lengthens a vector, and the bound."""
-    figure = new_figure(5.0, 3.4)
+    figure = new_figure(5.0 * width, 3.4)
     panel = figure.subplots()
     alpha = np.linspace(0.02, 0.35, 100)
     share = np.mean(np.asarray(lengths)[:, None] >= 1 + alpha, axis=0)
@@ -111,9 +116,9 @@ def draw_tail(lengths: Sequence[float], m: int) -> Figure:
     return figure
 
 
-def draw_epsilon(rows: Mapping[str, Sequence[Any]]) -> Figure:
+def draw_epsilon(rows: Mapping[str, Sequence[Any]], *, width: float = 1.0) -> Figure:
     """Draw ε against z for every observer, a panel for each setting."""
-    figure = new_figure(8.6, 3.6)
+    figure = new_figure(8.6 * width, 3.6)
     panels = list(figure.subplots(1, len(rows), sharey=True))
     lines = {
         "server": ("against the server", "o-"),
@@ -136,7 +141,7 @@ def draw_epsilon(rows: Mapping[str, Sequence[Any]]) -> Figure:
     return figure
 
 
-def draw_layer_rates(table: SweepTable) -> Figure:
+def draw_layer_rates(table: SweepTable, *, width: float = 1.0) -> Figure:
     """Draw accuracy over the rates of two groups of layers, beside those of the whole vector."""
     import matplotlib
 
@@ -152,7 +157,7 @@ def draw_layer_rates(table: SweepTable) -> Figure:
         max(r.interval.mean for r in rows if r.interval),
     )
     colours = matplotlib.colormaps["cividis"]
-    figure = new_figure(1.3 * (len(xs) + 1) + 2.4, 0.75 * max(len(ys), len(whole)) + 1.2)
+    figure = new_figure(width * (1.3 * (len(xs) + 1) + 2.4), 0.75 * max(len(ys), len(whole)) + 1.2)
     left, right = figure.subplots(1, 2, width_ratios=(len(xs), 1))
     places = [
         (left, xs.index(groups[t]["rest"]), ys.index(groups[t][name]), r) for t, r in apart.items()
@@ -167,7 +172,7 @@ def draw_layer_rates(table: SweepTable) -> Figure:
     left.set(xlabel="rate of the rest", ylabel=f"rate of {name}", title="by themselves")
     left.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
     left.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
-    right.set(title="whole vector")
+    right.set(title="whole\nvector")
     right.set_xticks([])
     right.set_yticks(range(len(whole)), [f"{row.setting['compression']:g}" for row in whole])
     left.set(xlim=(-0.5, len(xs) - 0.5), ylim=(-0.5, len(ys) - 0.5))

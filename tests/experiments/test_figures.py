@@ -5,7 +5,15 @@ import pytest
 
 from experiments.recordings.recording import Recording
 from experiments.report import style
+from experiments.report.epsilon_table import PRESETS, epsilon_table
 from experiments.report.figures import caption, donoho_tanner, draw_paper, draw_phase, draw_sweep
+from experiments.report.paper_figures import (
+    draw_bounds,
+    draw_epsilon,
+    draw_layer_rates,
+    draw_power,
+    draw_tail,
+)
 from experiments.report.plan_figure import draw_plan
 from experiments.report.recording_tables import layers_table
 from experiments.report.training_report import draw as draw_training
@@ -89,6 +97,34 @@ def phase():
     return table(("density", "compression"), cells, lambda c: 1e-6 if c.density < 0.3 else 0.5)
 
 
+def power():
+    cells = [MeanCell(mean="dense", clients=n) for n in (50, 100, 200, 400)]
+    return table(("clients",), cells, lambda c: 1e5 / c.clients**2)
+
+
+def bounds():
+    cells = [
+        MeanCell(mean="dense", n_bits=b, compression=r, encoder=e, mechanism=m)
+        for b in (8, 12, 18)
+        for r in (1, 5, 50)
+        for e in ("count_sketch", "hadamard", "gaussian")
+        for m in ("ddg", "skellam")
+    ]
+    return table(
+        ("n_bits", "compression"), cells, lambda c: c.spec.compression + 2.0 ** (8 - c.spec.n_bits)
+    )
+
+
+def layer_rates():
+    groups = {"": 1.0, "dense1=5,rest=5": 5.0, "dense1=5,rest=50": 8.1, "dense1=50,rest=5": 20.3}
+    cells = [
+        TaskCell.of("digits", noise_multiplier=1.0, compression=r, rounds=2, layer_compression=g)
+        for g, rates in ((g, (1, 5, 50) if not g else (r,)) for g, r in groups.items())
+        for r in rates
+    ]
+    return table(("compression",), cells, lambda c: 0.9 - c.spec.compression / 500)
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures") / "rec"
@@ -139,6 +175,13 @@ def figures(width, recorded, run):
         "bars": draw_sweep(compared, width=width),
         "training": draw_training(run, width=width),
         "plan": draw_plan(plan(**request), request, width=7.2 * width),
+        "power": draw_power(power(), "clients", -2.0, width=width),
+        "bounds": draw_bounds(bounds(), width=width),
+        "tail": draw_tail(
+            1 + 0.07 * np.random.default_rng(0).standard_normal(500), 400, width=width
+        ),
+        "epsilon": draw_epsilon({n: epsilon_table(p) for n, p in PRESETS.items()}, width=width),
+        "layer rates": draw_layer_rates(layer_rates(), width=width),
     }
 
 
