@@ -104,11 +104,10 @@ def run_training(
     training_decoder(config.spec.decoder, debias=config.debias, shapes=model.shapes)
     if resume and output is None:
         raise ValueError("resume needs output, the folder of the run to go on with.")
-    hooks: list[Callback] = []
+    hooks: list[Callback] = [Progress(progress)] if progress is not None else []
     if output is not None:
         hooks += [Checkpoints(Path(output), resume=resume, every=checkpoint_every)]
     hooks += [Recorder(record)] if record is not None else []
-    hooks += [Progress(progress)] if progress is not None else []
     run = Run(config, model, TrainingState.start(model.n_parameters))
     with nullcontext() if scheduler is None else connect(scheduler) as cluster:
         return _train(run, jobs, cluster, [*hooks, *callbacks])
@@ -124,7 +123,7 @@ def _train(run: Run, jobs: int, cluster: Any, callbacks: Sequence[Callback]) -> 
         config, model, data, state, jobs=jobs, cluster=cluster, aggregator=aggregator
     ):
         state = current.state
-        # the first, a checkpoint, comes last: it stands for what all others have seen
+        # a checkpoint stands for what recorders have seen, and progress tells what is saved
         stops = [callback.after_round(current) for callback in reversed(callbacks)]
         if any(stops):
             break

@@ -114,6 +114,8 @@ def add_modulo(
     """Return a ± b mod M for vectors of residues, written to ``out`` where that is given."""
     from sparse_secagg.secagg._modular_kernels import add_residues
 
+    if a.shape != b.shape:  # a kernel would read beyond the shorter one
+        raise ValueError(f"a of shape {a.shape} and b of shape {b.shape} must have one shape.")
     out = np.empty_like(a) if out is None else out
     add_residues(a, b, np.uint64(modulus), sign < 0, out)
     return out
