@@ -52,9 +52,9 @@ class _Greedy(Solver):
 class OMP(_Greedy):
     """Orthogonal matching pursuit: add the best column, refit all, repeat.
 
-    Each pass A^T r picks the ``per_pass`` columns of largest |A_j^T r| / ||A_j||; the
+    Each pass A^T r picks the ``per_pass`` columns of largest ``|A_j^T r| / ||A_j||``; the
     coefficients are then the least-squares fit on all columns picked. Stops at the noise
-    level (module docstring), when max_j |A_j^T r| / ||A_j|| <= noise_std sqrt(2 ln d), the
+    level (module docstring), when ``max_j |A_j^T r| / ||A_j|| <= noise_std sqrt(2 ln d)``, the
     level that noise alone reaches, or at ``n_nonzero``.
 
     Parameters
