@@ -92,3 +92,24 @@ def test_a_tensor_is_a_clients_vector_as_it_is(dtype):
     np.testing.assert_array_equal(vector, tensor.detach().double().numpy())
     shared = dtype in (torch.float32, torch.float64)
     assert (vector.ctypes.data == tensor.data_ptr()) == shared  # not copied
+
+
+def test_views_empty_tensors_and_small_types():
+    grid = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4) / 8
+    state = {
+        "turned": grid.T,  # not contiguous, and beside its own transpose not tied to it
+        "grid": grid,
+        "none": torch.zeros(0, 4),
+        "also none": torch.zeros(0, 4),
+        "scalar": torch.tensor(2.0, dtype=torch.float64),
+        "mask": torch.tensor([True, False]),
+        "complex": torch.tensor([1j]),
+    }
+    vector = flatten(state)
+    assert vector.dtype == np.float64
+    assert vector.tolist() == [*grid.T.flatten().tolist(), *grid.flatten().tolist(), 2.0]
+    again = unflatten(vector, state)
+    assert list(again) == list(state)
+    for name, tensor in state.items():
+        assert (again[name].dtype, again[name].shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(again[name], tensor)

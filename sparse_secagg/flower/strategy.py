@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Result
 from numpy.typing import NDArray
 
 from sparse_secagg.announcement import announce_round
@@ -69,7 +69,8 @@ class PrivateFedAvg(FedAvg):
     corrupt, dropout : float
         Fractions of the nodes that may collude with the server, and that may drop out.
     stage_seconds, wait_seconds : float
-        How long a stage waits for answers, and how long the first round waits for nodes.
+        How long a stage waits for answers, training among them, and how long the first round
+        waits for nodes.
     fraction_evaluate : float
         As in Flower's FedAvg, but 0 by default: results of evaluation leave the nodes in clear.
     random_state : int, RandomState, Generator or None
@@ -155,6 +156,19 @@ class PrivateFedAvg(FedAvg):
         _LOG.info("\t├──> %d clients of the roster %r", len(group), group.name)
         _LOG.info("\t├──> (%s, %s)-DP for %d rounds", spec.epsilon, spec.delta, spec.rounds)
         _LOG.info("\t└──> ε so far: %.4g (server)", self.ledger.epsilon("server"))
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float | None = None,
+        *args: Any,
+        **options: Any,
+    ) -> Result:
+        """Run the rounds; ``timeout``, of the masking stage, is ``stage_seconds`` by default."""
+        seconds = self.stage_seconds if timeout is None else timeout
+        return super().start(grid, initial_arrays, num_rounds, seconds, *args, **options)
 
     # -- training ------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from flwr.app import Message, MessageType, RecordDict  # noqa: E402
 
 from sparse_secagg.flower import PrivateFedAvg  # noqa: E402
 from sparse_secagg.round.parts import parts_of  # noqa: E402
+from sparse_secagg.secagg.budget import Budget  # noqa: E402
 
 SPEC = RoundSpec(epsilon=3000.0, encoder="identity", n_bits=30, clip_norm=2.0, decoder="linear")
 
@@ -164,7 +165,21 @@ def test_evaluation_in_clear_is_the_nodes_decision(tmp_path, model, allowed):
     assert reply.has_error() is not allowed
 
 
-def test_a_spent_budget_refuses_and_the_round_goes_on(tmp_path, model):
+def test_a_spent_budget_refuses_and_later_rounds_go_on(tmp_path, model):
+    roster = make_nodes(tmp_path)
+    (tmp_path / "2" / "budget.sqlite").unlink()
+    Budget(tmp_path / "2" / "budget.sqlite", 2500.0, 1e-5)  # enough for one round, not for two
+    grid = LoopbackGrid(make_app(change), tmp_path)
+    strategy, result, _ = run(
+        tmp_path, model, grid=grid, roster=roster, rounds=2, spec=SPEC.replace(min_survivors=3)
+    )
+    survivors = [result.train_metrics_clientapp[i]["survivors"] for i in (1, 2)]
+    assert survivors == [4, 3]
+    assert strategy.aggregate_.survivors.tolist() == [0, 1, 3]
+    assert "budget" in replies_with_errors(grid)[0]
+
+
+def test_a_round_above_a_nodes_limit_goes_on_without_it(tmp_path, model):
     roster = make_nodes(tmp_path)
     limits = read_json(tmp_path / "2" / "policy.json")
     (tmp_path / "2" / "policy.json").write_text(json.dumps(limits | {"max_epsilon": 0.1}))
