@@ -54,7 +54,7 @@ def count(
         Path | None, typer.Option(help="File of items that may name the cells of a hash.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for counts.csv, counts.json and report.html.")
+        Path | None, typer.Option(help="Folder for counts.csv, .tex, .json and report.html.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -82,15 +82,22 @@ def count(
 def _write(
     counts: PrivateCounts, summary: dict[str, Any], folder: Path, top: int, names: list[str] | None
 ) -> None:
+    from experiments.report.tables import TextTable
     from sparse_secagg.counting.report import shown
     from sparse_secagg.private_files import write_text
 
+    found = counts.top(top, candidates=names)
+    rows = [(shown(r.item), *(f"{x:,.0f}" for x in (r.count, r.low, r.high))) for r in found]
+    table = TextTable(
+        "users of each item, privately counted", ("item", "users", "low", "high"), tuple(rows)
+    )
+    write_text(folder / "counts.tex", table.to_latex())
     counts.to_csv(folder / "counts.csv", top, candidates=names)
     write_text(folder / "counts.json", json.dumps(summary, indent=1))
     command = shlex.join(["sparse-secagg", *sys.argv[1:]])
     counts.report(folder / "report.html", top, candidates=names, command=command)
     typer.echo(f"written: {folder}", err=True)
-    formulas = [r.item for r in counts.top(top, candidates=names) if r.item[:1] in _FORMULAS]
+    formulas = [r.item for r in found if r.item[:1] in _FORMULAS]
     if formulas:
         typer.echo(
             f"counts.csv has names such as {shown(formulas[0])!r}, which a spreadsheet takes for "

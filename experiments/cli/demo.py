@@ -1,6 +1,7 @@
 """``sparse-secagg demo``: three things to do with the library, on embedded data, in its own words.
 
-Each part runs over the public API, draws its panel, and returns its numbers and a sentence.
+Each part runs over the public API and returns its numbers and a sentence; of the numbers alone the
+picture is drawn.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
 from rich.console import Console
 
 from experiments.cli.options import AsJson, Output, Seed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIMULATED = (
     "As it ran, nothing here is private: the noise came from the seed, so that the demo can be "
@@ -26,7 +30,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
     """Train privately, publish private counts, compare decoders: one picture and one page."""
     from experiments.report.console import bar
     from experiments.report.html import Finding, Picture, write_report
-    from experiments.report.style import new_figure, save
+    from experiments.report.style import save
     from experiments.sweeps.engine import quiet
     from sparse_secagg.private_files import make_folder, write_text
 
@@ -34,18 +38,16 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
         raise typer.BadParameter(f"--seed {seed} must be at least 0.")
     make_folder(output)
     console = Console(stderr=as_json)
-    figure = new_figure(14.0, 4.6)
-    parts, lines, found = (train, count, decode), [], dict[str, Any]()
+    parts, lines, found = (train, count, decode), [], dict[str, Any](seed=seed)
     with bar(console) as bars, quiet():
         task = bars.add_task("", total=len(parts))
-        for part, panel in zip(parts, figure.subplots(1, len(parts))):
+        for part in parts:
             bars.update(task, description=part.__name__)
-            found[part.__name__], line = part(panel, seed)
+            found[part.__name__], line = part(seed)
             lines.append(line)
-            panel.legend(fontsize=9, loc="lower right")
-            panel.spines[["top", "right"]].set_visible(False)
             bars.advance(task)
     found |= {"lines": lines, "not_private": True, "not_private_because": SIMULATED}
+    figure = draw(found)
     files = save(figure, output / "demo")
     write_text(output / "demo.json", json.dumps(found, indent=2) + "\n")
     shown = [Finding("What it shows", "", lines, {"": Picture(figure, "the demo")})]
@@ -57,7 +59,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def train(panel: Any, seed: int) -> tuple[dict[str, Any], str]:
+def train(seed: int) -> tuple[dict[str, Any], str]:
     """Train on digits of 300 clients, plainly and within ε = 4 for all rounds together."""
     from experiments import TrainingConfig, run_training
 
@@ -65,56 +67,77 @@ def train(panel: Any, seed: int) -> tuple[dict[str, Any], str]:
     plain = run_training(config)
     private = run_training(config.with_values(compression=10, epsilon=4.0))
     budget = f"ε = {private.epsilon:.2g}, {private.bits_per_parameter:.2g} bits per parameter"
-    for run, look, label in ((plain, "k--", "no noise, no compression"), (private, "-", budget)):
-        panel.plot(range(1, len(run.history) + 1), run.accuracy, look, label=label)
-    panel.set(xlabel="round", ylabel="test accuracy", title="Private training, handwritten digits")
     values = {"epsilon": private.epsilon, "plain": plain.accuracy, "private": private.accuracy}
-    return values, (
+    return values | {"budget": budget}, (
         f"Training: {private.accuracy[-1]:.1%} of test digits right within {budget}, for "
         f"{len(private.history)} rounds in all; {plain.accuracy[-1]:.1%} without either."
     )
 
 
-def count(panel: Any, seed: int) -> tuple[dict[str, Any], str]:
+def count(seed: int) -> tuple[dict[str, Any], str]:
     """Count which files of Python's library use which names of NumPy's and scikit-learn's code."""
     from experiments.datasets import choose_domain, python_identifiers
     from sparse_secagg import PrivateCounts
 
     data = python_identifiers()
-    names = list((domain := choose_domain(None, data)).names(range(domain.size)))
+    domain = choose_domain(None, data)
+    names = list(domain.names(range(domain.size)))
     users = np.repeat(np.arange(len(data.clients)), np.diff(data.presence.indptr))
     counts = PrivateCounts(domain=names, epsilon=1.0, random_state=seed, simulation_seed=seed)
     counts.fit(users, [data.vocabulary[k] for k in data.presence.indices])
     exact = dict(zip(names, np.diff(data.on(domain).tocsc().indptr).tolist()))
-    top = counts.top(20)
-    value, places = np.array([r.count for r in top]), range(len(top))
-    error = [value - [r.low for r in top], [r.high for r in top] - value]
-    panel.barh(places, [exact[r.item] for r in top], color="0.88", label="exact (not private)")
-    label = f"ε = {counts.epsilon_:.2g}, 95 % intervals,\n≤ {counts.max_items_} names per file"
-    panel.errorbar(value, places, xerr=error, fmt="o", color="#D55E00", label=label)
-    panel.set_yticks(places, [r.item.replace("$", r"\$") for r in top], fontsize=8)
-    panel.invert_yaxis()
-    panel.set(xlabel="files", title=f"Private counts: names in {counts.n_users_:,} files")
-    values = {"epsilon": counts.epsilon_, "top": [asdict(r) for r in top], "n": counts.n_users_}
-    text = ", ".join(f"{r.item} {r.count:.0f} ({r.low:.0f}–{r.high:.0f})" for r in top[:5])
-    return values, f"Counting, {label}: {text}, …".replace("\n", " ")
+    top = [asdict(record) | {"exact": exact[record.item]} for record in counts.top(20)]
+    budget = f"ε = {counts.epsilon_:.2g}, 95 % intervals, ≤ {counts.max_items_} names per file"
+    values = {"epsilon": counts.epsilon_, "top": top, "n": counts.n_users_, "budget": budget}
+    text = ", ".join("{item} {count:.0f} ({low:.0f}–{high:.0f})".format(**r) for r in top[:5])
+    return values, f"Counting, {budget}: {text}, …"
 
 
-def decode(panel: Any, seed: int) -> tuple[list[dict[str, Any]], str]:
+def decode(seed: int) -> tuple[list[dict[str, Any]], str]:
     """Decode sparser and less sparse means with every decoder, on the same sketches and noise."""
     from experiments import Grid, MeanCell, run_sweep
-    from experiments.report.style import decoder_style
 
     decoders, sparsity = ("linear", "ridge", "working_set", "amp"), (5, 20, 80, 320, 1280)
     cell = MeanCell(dim=2000, clients=200, compression=5, noise_multiplier=1.0)
     grid = Grid({"sparsity": sparsity}, cell, decoders=decoders, seeds=range(seed, seed + 3))
     rows = run_sweep(grid, backend="sequential").summary()
     values = [row.setting | {"relative_error": row.interval.mean} for row in rows if row.interval]
-    for name in decoders:
-        errors = [v["relative_error"] for v in values if v["decoder"] == name]
-        panel.plot(sparsity, errors, label=name, **decoder_style(name))
-    panel.set(xscale="log", yscale="log", xlabel="nonzeros of 2000", ylabel="‖μ̂−μ‖² / ‖μ‖²")
-    panel.set(title="Decoders against sparsity, d/m = 5")
     found = {v["decoder"]: v["relative_error"] for v in values if v["sparsity"] == 20}
     text = f"relative squared error {found['linear']:.2g} linearly, {found['amp']:.2g} by amp."
     return values, f"Decoding 20 nonzeros of 2000 at d/m = 5: {text}"
+
+
+def draw(found: dict[str, Any], *, width: float = 1.0) -> Figure:
+    """Draw a panel for each part of what the demo found."""
+    from experiments.report.style import PALETTE, decoder_style, finish, new_figure, tidy
+
+    training, counting = found["train"], found["count"]
+    figure = new_figure(14.0 * width, 4.6)
+    left, middle, right = figure.subplots(1, 3)
+    rounds = range(1, len(training["private"]) + 1)
+    left.plot(rounds, training["plain"], "k--", label="no noise, no compression")
+    left.plot(rounds, training["private"], label=training["budget"])
+    left.set(xlabel="round", ylabel="test accuracy", title="Private training")
+    top = counting["top"]
+    value, low, high = (np.array([r[key] for r in top]) for key in ("count", "low", "high"))
+    places, names = range(len(top)), [r["item"].replace("$", r"\$") for r in top]
+    middle.barh(places, [r["exact"] for r in top], color="0.88", label="exact (not private)")
+    whiskers = {"fmt": "o", "color": PALETTE[1], "label": counting["budget"]}
+    middle.errorbar(value, places, xerr=[value - low, high - value], **whiskers)
+    middle.set_yticks(places, names, fontsize=8)
+    middle.invert_yaxis()
+    middle.set(xlabel=f"of {counting['n']:,} files", title="Private counts")
+    for name in dict.fromkeys(v["decoder"] for v in found["decode"]):
+        points = [v for v in found["decode"] if v["decoder"] == name]
+        x, y = ([v[key] for v in points] for key in ("sparsity", "relative_error"))
+        right.plot(x, y, label=name, **decoder_style(name))
+    right.set(xscale="log", yscale="log", xlabel="nonzeros of 2000", ylabel="‖μ̂ − μ‖² / ‖μ‖²")
+    right.set_title("Decoders against sparsity")
+    for panel in (left, middle, right):
+        tidy(panel)
+    caption = (
+        f"training: digits of 300 clients, r = 10, {len(rounds)} rounds; counts: names in files of "
+        f"Python's library; decoders: d = 2000, n = 200, r = 5, z = 1; seed {found['seed']}"
+    )
+    finish(figure, [left, middle, right], caption)
+    return figure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,10 +22,14 @@ def epsilon(
     preset: Annotated[
         str | None, typer.Option(help="A setting of the paper: f-emnist or stack-overflow.")
     ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the table as CSV and LaTeX.")
+    ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
     """Turn noise multipliers into epsilon, for every observer."""
-    from experiments.report.epsilon_table import as_document, epsilon_table, show
+    from experiments.report.epsilon_table import as_document, as_table, epsilon_table, show
+    from experiments.report.tables import write_tables
 
     multipliers = opt.numbers("--noise-multiplier", given.pop("noise_multiplier", None))
     setting = _epsilon_setting(
@@ -35,6 +40,9 @@ def epsilon(
         typer.echo(json.dumps(as_document(setting, rows), indent=2))
     else:
         show(setting, rows, Console())
+    if output is not None:
+        for path in write_tables([as_table(setting, rows)], output / "epsilon"):
+            typer.echo(f"written: {path}", err=as_json)
 
 
 def _epsilon_setting(preset: str | None, given: opt.Given) -> Any:

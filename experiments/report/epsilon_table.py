@@ -97,8 +97,8 @@ def as_document(setting: Setting, rows: Sequence[EpsilonRow]) -> dict[str, Any]:
     }
 
 
-def show(setting: Setting, rows: Sequence[EpsilonRow], console: Console) -> None:
-    """Print the table and who its observers are."""
+def as_table(setting: Setting, rows: Sequence[EpsilonRow]) -> TextTable:
+    """Return a column for each observer."""
     title = (
         f"ε after {setting.rounds:,} rounds of {setting.clients:,} of {setting.population:,} "
         f"clients, δ = {setting.delta:.3g}"
@@ -110,7 +110,12 @@ def show(setting: Setting, rows: Sequence[EpsilonRow], console: Console) -> None
     body = [
         [f"{getattr(row, n):.4g}".replace("inf", "∞") for n in columns.values()] for row in rows
     ]
-    print_table(TextTable(title, tuple(columns), tuple(map(tuple, body)), 0), console)
+    return TextTable(title, tuple(columns), tuple(map(tuple, body)), 0)
+
+
+def show(setting: Setting, rows: Sequence[EpsilonRow], console: Console) -> None:
+    """Print the table and who its observers are."""
+    print_table(as_table(setting, rows), console)
     with_colluders = f" (+ {setting.colluders}: with so many colluding clients)"
     console.print(
         "server: distributed noise, against the server, which knows the cohorts"

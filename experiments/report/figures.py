@@ -20,6 +20,7 @@ from experiments.report.style import (
     decoder_label,
     decoder_style,
     finish,
+    mark_values,
     new_figure,
     plain_logarithms,
     readable_on,
@@ -171,7 +172,7 @@ def _curves(table: SweepTable, metric: str, width: float) -> Figure:
         if metric == "relative_error":
             _theory(panel, axis, members, table)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
-        panel.set_title(title, fontsize=10)
+        panel.set_title(title)
         if logarithmic:
             _limit(panel, members)
     axes[0].set_ylabel(_label(metric))
@@ -277,11 +278,9 @@ def _prediction(
 
 def _decorate(panel: Axes, axis: str, values: Sequence[float], logarithmic: bool) -> None:
     known = AXES[axis]
-    ticks = sorted(set(values))
-    if known.log and min(ticks) > 0 and len(ticks) > 1:
+    if known.log and min(values) > 0 and len(set(values)) > 1:
         panel.set_xscale("log")
-    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks], rotation=45 if len(ticks) > 6 else 0)
-    panel.minorticks_off()
+    mark_values(panel, values)
     panel.set_xlabel(known.label)
     if logarithmic:
         panel.set_yscale("log")
@@ -330,7 +329,7 @@ def _bars(table: SweepTable, metric: str, width: float) -> Figure:
         for place, mean, bar in zip(places, y, reach[1]):
             panel.annotate(f"{mean:.3g}", (mean + bar, place), va="center", fontsize=8, **beside)
         panel.set_yticks(places, list(map(decoder_label, names)))
-        panel.set_title(title, fontsize=10)
+        panel.set_title(title)
         panel.set_xlabel(_label(metric))
         if "error" in metric:
             panel.set_xscale("log")
@@ -363,7 +362,7 @@ def _heat_maps(
     image = None
     for panel, (title, members) in zip(axes, panels.items()):
         image = _heat_map(panel, table, members, norm, marked)
-        panel.set_title(title, fontsize=10)
+        panel.set_title(title)
         panel.set_xlabel(AXES[second].label)
     for panel in axes[:: min(len(panels), MAX_COLUMNS)]:
         panel.set_ylabel(AXES[first].label)
@@ -456,7 +455,7 @@ def draw_paper(table: SweepTable, slack: float, *, width: float = 1.0) -> Figure
         _draw(panel, axis, curves, looks, _rate, logarithmic, whiskers=True)
         _slack_band(panel, axis, curves[min(curves)], slack, table.lower_is_better)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
-        panel.set_title(title, fontsize=10)
+        panel.set_title(title)
         if logarithmic:
             plain_logarithms(panel.yaxis, *panel.get_ylim())
     axes[0].set_ylabel(_label(table.metric))
@@ -520,7 +519,7 @@ def draw_phase(table: SweepTable, *, width: float = 1.0) -> Figure:
         panel.plot(delta, line, color=PALETTE[1], linewidth=1.8, label=label)
         panel.set_ylim(_edges(ys)[0], _edges(ys)[-1])
         panel.set_xlabel("m/d")
-        panel.set_title(name, fontsize=10)
+        panel.set_title(name)
     axes[0].set_ylabel("s/m")
     if image is not None:
         figure.colorbar(image, ax=axes, label=f"share with error below {RECOVERED:g}", shrink=0.9)

@@ -11,9 +11,12 @@ from experiments.report.figures import LABELS, caption
 from experiments.report.style import (
     PALETTE,
     finish,
+    mark_values,
     new_figure,
+    plain_logarithms,
     readable_on,
     shades,
+    tidy,
 )
 from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES
@@ -43,17 +46,17 @@ def draw_power(
     slope, start = np.polyfit(logs, np.log(y), 1)
     figure = new_figure(5.0 * width, 3.6)
     panel = figure.subplots()
-    panel.errorbar(x, y, yerr=reach, fmt="o", color=PALETTE[0], capsize=3, label="measured")
-    panel.plot(
-        x, np.exp(start + slope * logs), color=PALETTE[0], label=f"fit: exponent {slope:.3f}"
-    )
     middle = np.log(y).mean() - expected * logs.mean()
     theory = np.exp(middle + expected * logs)
-    panel.plot(x, theory, "--", color="0.3", label=f"theory: exponent {expected:g}")
+    # wide and pale below the fit, which lies on it where theory is right
+    panel.plot(x, theory, color="0.75", linewidth=5, label=f"theory: exponent {expected:g}")
+    fit = np.exp(start + slope * logs)
+    panel.plot(x, fit, color=PALETTE[0], label=f"fit: exponent {slope:.3f}")
+    panel.errorbar(x, y, yerr=reach, fmt="o", color=PALETTE[0], capsize=3, label="measured")
     panel.set(xscale="log", yscale="log", xlabel=AXES[axis].label, ylabel=LABELS["relative_error"])
-    panel.set_xticks(x, [f"{value:g}" for value in x])
-    panel.minorticks_off()
-    panel.grid(alpha=0.25, linewidth=0.6)
+    mark_values(panel, x)
+    plain_logarithms(panel.yaxis, *panel.get_ylim())
+    tidy(panel)
     finish(figure, [panel], caption(table))
     return figure
 
@@ -81,7 +84,7 @@ def draw_bounds(table: SweepTable, *, width: float = 1.0) -> Figure:
                     mark,
                     color=look["color"],
                     markerfacecolor=face,
-                    markersize=5,
+                    markersize=5 if whole else 8,  # a ring around, where the two agree
                     label=name if whole else None,
                     linestyle="none",
                 )
@@ -96,7 +99,8 @@ def draw_bounds(table: SweepTable, *, width: float = 1.0) -> Figure:
         xscale="log", yscale="log", xlabel="bits per parameter B/d", ylabel=LABELS["relative_error"]
     )
     panel.set_ylim(1e-3, None)
-    panel.grid(alpha=0.25, linewidth=0.6)
+    plain_logarithms(panel.xaxis, *panel.get_xlim())
+    tidy(panel)
     finish(figure, [panel], f"{caption(table)}; filled: ddg, hollow: skellam")
     return figure
 
@@ -111,7 +115,7 @@ def draw_tail(lengths: Sequence[float], m: int, *, width: float = 1.0) -> Figure
     panel.plot(alpha, np.exp(-(alpha**2) * m / 8), "--", color="0.3", label="exp(−α²m/8)")
     panel.set(yscale="log", xlabel="α", ylabel="share with ‖Sg‖² ≥ (1 + α)‖g‖²")
     panel.axvline(0.21, color="0.6", linewidth=0.8, label="the clip at 1.1c")
-    panel.grid(alpha=0.25, linewidth=0.6)
+    tidy(panel)
     finish(figure, [panel], f"count sketch, m = {m}, t = 10, {len(lengths)} sketches")
     return figure
 
@@ -133,9 +137,8 @@ def draw_epsilon(rows: Mapping[str, Sequence[Any]], *, width: float = 1.0) -> Fi
             )
         panel.axhspan(5, 10, color="0.87", label="the paper's ε = 5 to 10")
         panel.set(xscale="log", yscale="log", xlabel=AXES["noise_multiplier"].label, title=name)
-        panel.set_xticks(z, [f"{value:g}" for value in z])
-        panel.minorticks_off()
-        panel.grid(alpha=0.25, linewidth=0.6)
+        mark_values(panel, z)
+        tidy(panel)
     panels[0].set_ylabel("ε of 1500 rounds")
     finish(figure, panels, "n = 100, δ = 1/N, distributed discrete Gaussian")
     return figure

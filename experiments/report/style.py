@@ -127,6 +127,8 @@ def finish(
     width, height = figure.get_size_inches()
     lines = textwrap.wrap(caption, max(20, int(13.5 * width)))
     figure.suptitle("\n".join(lines), fontsize=8.5, color="0.25")
+    for panel in axes:
+        panel.title.set_fontsize(10)
     grown = height + 0.14 * max(len(lines) - 1, 0)
     found = _handles(axes) if handles is None else {h.get_label(): h for h in handles}
     if not found:
@@ -188,6 +190,13 @@ def plain_logarithms(axis: Any, low: float, high: float) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if within_a_decade_or_two else (1.0,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def mark_values(panel: Axes, values: Sequence[float]) -> None:
+    """Label an axis with the values that were tried, slanted where there are many."""
+    ticks = sorted(set(values))
+    panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks], rotation=45 if len(ticks) > 6 else 0)
+    panel.minorticks_off()
 
 
 def readable_on(colour: tuple[float, float, float, float]) -> str:

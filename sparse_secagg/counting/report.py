@@ -9,15 +9,19 @@ from __future__ import annotations
 import base64
 import io
 import os
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparse_secagg.counting.results import Count
 from sparse_secagg.private_files import open_private
 
-__all__ = ["UNTRUSTED", "draw", "shown", "write_report"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["UNTRUSTED", "draw", "figure_of", "shown", "write_report"]
 
 #: What is said where the decoder's own checks fail.
 UNTRUSTED = (
@@ -67,37 +71,43 @@ def shown(item: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def draw(records: Sequence[Count], title: str) -> bytes:
-    """Return a picture of the counts, bars with whiskers, as PNG."""
-    import matplotlib as mpl
+def figure_of(records: Sequence[Count], title: str, *, width: float = 7.5) -> Figure:
+    """Return a picture of the counts, bars with whiskers, so many inches wide."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     bars = list(records)[:_BARS]
-    with mpl.rc_context({"text.parse_math": False, "font.size": 9}):
-        figure = Figure(figsize=(7.5, 1.2 + 0.21 * max(len(bars), 3)), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        places = range(len(bars))
-        counts = [record.count for record in bars]
-        whiskers = [
-            [max(record.count - record.low, 0) for record in bars],
-            [max(record.high - record.count, 0) for record in bars],
-        ]
-        colours = ["#0072b2" if record.significant else "#bbbbbb" for record in bars]
-        axes.barh(places, counts, color=colours, height=0.7)
-        axes.errorbar(counts, places, xerr=whiskers, fmt="none", ecolor="#1a1a1a", lw=0.8)
-        axes.set_yticks(places, [shown(record.item) for record in bars])
-        axes.invert_yaxis()
-        axes.margins(y=0.01)
-        axes.set_xlim(left=0)
-        axes.set_xlabel("users, with 95 % intervals; grey: not significant")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9)  # never cut by long labels
-        axes.spines[["top", "right"]].set_visible(False)
-        out = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
-            figure.savefig(out, format="png", dpi=130)
+    figure = Figure(figsize=(width, 1.2 + 0.21 * max(len(bars), 3)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    places = range(len(bars))
+    counts = [record.count for record in bars]
+    whiskers = [
+        [max(record.count - record.low, 0) for record in bars],
+        [max(record.high - record.count, 0) for record in bars],
+    ]
+    colours = ["#0072b2" if record.significant else "#bbbbbb" for record in bars]
+    axes.barh(places, counts, color=colours, height=0.7)
+    axes.errorbar(counts, places, xerr=whiskers, fmt="none", ecolor="#1a1a1a", lw=0.8)
+    axes.set_yticks(places, [shown(record.item) for record in bars])
+    axes.invert_yaxis()
+    axes.margins(y=0.01)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("users, with 95 % intervals;\ngrey: not significant")
+    lines = textwrap.wrap(title, int(13 * width))
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9)  # never cut by long labels
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw(records: Sequence[Count], title: str) -> bytes:
+    """Return a picture of the counts as PNG."""
+    import matplotlib as mpl
+
+    out = io.BytesIO()
+    with mpl.rc_context({"text.parse_math": False, "font.size": 9}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
+        figure_of(records, title).savefig(out, format="png", dpi=130)
     return out.getvalue()
 
 

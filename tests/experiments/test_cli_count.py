@@ -42,7 +42,7 @@ def test_counts_as_text_json_and_files(table):
     assert [c["item"] for c in found["counts"] if c["significant"]] == ["[/]", "coffee"]
     assert found["epsilon"] <= 6
     assert {p.name for p in (table / "out").iterdir()} == {
-        "counts.csv", "counts.json", "report.html",
+        "counts.csv", "counts.json", "counts.tex", "report.html",
     }  # fmt: skip
 
 

@@ -58,6 +58,15 @@ def test_colluders_and_several_values():
         assert row["release"] < row["server"] < row["colluders"]
 
 
+def test_the_table_is_written_for_spreadsheets_and_papers(tmp_path):
+    done = run("--clients", "50", "--noise-multiplier", "1", "0.5", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    head, *lines = (tmp_path / "epsilon.csv").read_text().splitlines()
+    assert head == "z,server,release,trusted server"
+    assert [line.split(",")[0] for line in lines] == ["1", "0.5"]
+    assert r"\toprule" in (tmp_path / "epsilon.tex").read_text()
+
+
 def test_without_a_population_nothing_is_amplified():
     row = rows("--clients", "50", "--noise-multiplier", "1")[1.0]
     assert row["release"] == row["server"]

@@ -1,6 +1,7 @@
 """Conclusions and claims, from results made up so that the answer is known."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -74,6 +75,63 @@ def test_decoders_that_always_or_never_pay_are_said_to():
     assert "needs a plain decoder" in crossing(sparsity_table(alone), 0.0).lines[0]
 
 
+def test_the_first_value_at_which_sparse_decoders_do_not_pay_is_named():
+    plain = curve("ridge", dict.fromkeys((10, 100, 1000, 3000), 1.0))
+    sparse = curve("amp", {10: 0.1, 100: 0.5, 1000: 2.0, 3000: 8.0})
+    (line,) = crossing(sparsity_table(plain | sparse), 0.0).lines
+    assert "from 1000 on they do not" in line
+
+
+def test_each_encoder_has_a_crossing_of_its_own():
+    errors = {"count_sketch": 0.5, "gaussian": 2.0}
+    cells = [
+        MeanCell(decoder=decoder, encoder=encoder, sparsity=s)
+        for encoder in errors
+        for decoder in ("ridge", "amp")
+        for s in (10, 100)
+    ]
+    table = made_up(
+        ("sparsity",), cells, lambda c: 1.0 if c.decoder == "ridge" else errors[c.spec.encoder]
+    )
+    first, second = crossing(table, 0.0).lines
+    assert first.startswith("count_sketch: sparse decoders pay up to")
+    assert second.startswith("gaussian: no sparse decoder beats")
+
+
+def scattered(table, center, width, where):
+    """The table with another error in some cells: a mean, and a scatter that does not pair."""
+    found = []
+    for result in table.results:
+        value = center * math.exp(width * (-1) ** result.cell.seed)
+        metrics = result.metrics | ({table.metric: value} if where(result.cell) else {})
+        found.append(dataclasses.replace(result, metrics=metrics))
+    return SweepTable(found, table.axes)
+
+
+def test_what_one_comparison_would_call_certain_is_chance_among_several():
+    def better_amp(errors):
+        cells = [MeanCell(decoder=d, sparsity=s) for d in errors for s in (10, 20)]
+        made = made_up(("sparsity",), cells, lambda c: errors[c.decoder], spread=0.0)
+        return scattered(made, math.exp(-0.16), 0.05, lambda cell: cell.decoder == "amp")
+
+    two, four = {"linear": 1.0, "amp": 1.0}, {"linear": 1.0, "amp": 1.0, "ridge": 9.0, "omp": 9.0}
+    assert "sparse decoders pay" in crossing(better_amp(two), 0.0).lines[0]
+    assert "no sparse decoder beats" in crossing(better_amp(four), 0.0).lines[0]
+    words = "amp against linear: better in {} settings, worse in 0, within chance in {}."
+    assert words.format(2, 0) in conclude(better_amp(two), "training").lines
+    assert words.format(0, 2) in conclude(better_amp(four), "training").lines
+
+
+def test_the_best_setting_is_that_of_least_error_or_most_accuracy():
+    errors = {"linear": 0.9, "amp": 0.5}
+    cells = [MeanCell(decoder=name, compression=5.0) for name in errors]
+    table = made_up(("compression",), cells, lambda cell: errors[cell.decoder])
+    assert "Best relative error: 0.5" in conclude(table, None).lines[0]
+    cells = [TaskCell.of("digits", decoder=name, compression=5.0) for name in errors]
+    table = made_up(("compression",), cells, lambda cell: errors[cell.spec.decoder])
+    assert "Best accuracy: 0.9" in conclude(table, None).lines[0]
+
+
 def test_slack_is_a_factor_of_errors_and_a_difference_of_accuracies():
     three, two = ({(0, seed): value for seed in (0, 1)} for value in (3.0, 2.0))
     gap = slack_gap(three, two, 1.0, lower=True)
@@ -144,7 +202,35 @@ def test_coordinates_beat_bits_where_their_message_is_shorter():
     assert judge(bits_table(fewest_bits=4, most_compression=1), 1.0).outcome == FAILS
 
 
-@pytest.mark.parametrize(("first", "outcome"), [(0.90, HOLDS), (0.88, FAILS), (0.8901, OPEN)])
+def test_a_way_that_may_be_as_cheap_leaves_the_claim_open():
+    judge = coordinates_beat_bits("fewer coordinates")
+    table = scattered(  # four bits are beyond the slack, and chance could explain that
+        bits_table(fewest_bits=12, most_compression=2), 2.2, 0.5, lambda cell: cell.n_bits == 4
+    )
+    assert judge(table, 1.0).outcome == OPEN
+
+
+def test_a_limit_by_chance_is_no_witness():
+    table = slack_table({0.3: 1, 3.0: 10})
+    assert NOISE(table, 1.0).outcome == HOLDS
+    loose = scattered(  # within the slack of 2, maybe
+        table, 1.5, 0.5, lambda c: c.noise_multiplier == 3.0 and c.compression > 1
+    )
+    assert NOISE(loose, 1.0).outcome == OPEN
+
+
+def test_pairs_are_held_together():
+    reference = {(0, k): 0.9 for k in range(4)}
+    values = {(0, k): 0.89242 + 0.001 * (-1) ** k for k in range(4)}  # t = 4.2, three degrees
+    table = made_up(("compression",), [TaskCell.of("digits", compression=2.0)], lambda cell: 0.5)
+    for pairs, outcome in (1, HOLDS), (4, OPEN):
+        told = [(f"pair {k}", values, reference) for k in range(pairs)]
+        assert never_behind("as good", lambda _: told)(table, 0.01).outcome == outcome  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("first", "outcome"), [(0.90, HOLDS), (0.88, FAILS), (0.8901, OPEN), (0.8899, OPEN)]
+)
 def test_who_may_not_fall_behind_by_more_than_the_slack(first, outcome):
     def accuracies(mean, spread=0.0):
         return {(0, k): mean + spread * (-1) ** k for k in range(4)}
@@ -210,6 +296,22 @@ def test_every_preset_has_something_to_say(preset, kind):
 def test_a_table_of_one_result_has_fixed_parameters():
     only = SweepTable([Result(MeanCell(dim=77), "done", {"relative_error": 1.0})], ("compression",))
     assert only.fixed["dim"] == 77
+
+
+def test_means_are_geometric_for_errors_and_arithmetic_for_accuracies():
+    for cell, values, mean in (
+        (MeanCell(), (1.0, 4.0), 2.0),
+        (TaskCell.of("digits"), (0.2, 0.8), 0.5),
+    ):
+        results = [
+            Result(cell.with_values(seed=k), "done", {cell.metric: value, "both": k})
+            for k, value in enumerate(values)
+        ]
+        unknown = Result(cell.with_values(seed=2), "failed", {}, "why")
+        (row,) = SweepTable([*results, unknown], ("compression",)).summary()
+        assert row.interval.mean == pytest.approx(mean)
+        assert row.interval.geometric == (cell.metric == "relative_error")
+        assert (row.extra, row.status, row.message) == ({"both": 0.5}, "done, failed", "why")
 
 
 def test_a_limit_is_decided_only_where_both_sides_of_it_are():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.cli.demo import draw as draw_demo
 from experiments.recordings.recording import Recording
 from experiments.report import style
 from experiments.report.epsilon_table import PRESETS, epsilon_table
@@ -23,6 +24,8 @@ from experiments.sweeps.store import Result
 from experiments.training.config import TrainingConfig
 from experiments.training.loop import run_training
 from sparse_secagg import plan
+from sparse_secagg.counting.report import figure_of as draw_counts
+from sparse_secagg.counting.results import Count
 
 MANY = ("linear", "median", "ridge", "lasso", "lasso:debias", "amp", "amp:low_rank,debias", "auto")
 
@@ -36,7 +39,7 @@ def table(axes, cells, value, seeds=3):
             found = value(cell) * float(np.exp(0.05 * rng.standard_normal()))
             metrics = {
                 cell.metric: found,
-                "bits_per_parameter": 1.8,
+                "bits_per_parameter": cell.spec.n_bits / cell.spec.compression,
                 "theory_linear": 5.0,
                 "theory_lasso": 0.3,
                 "theory_central": 1.2,
@@ -125,6 +128,36 @@ def layer_rates():
     return table(("compression",), cells, lambda c: 0.9 - c.spec.compression / 500)
 
 
+def demo():
+    rows = [("$" * (k % 2) + f"__name_{k}__", 900.0 - 40 * k) for k in range(20)]
+    return {
+        "seed": 0,
+        "train": {
+            "plain": [0.1 + 0.03 * k for k in range(28)],
+            "private": [0.1 + 0.028 * k for k in range(28)],
+            "budget": "ε = 4, 1.8 bits per parameter",
+        },
+        "count": {
+            "top": [
+                {"item": name, "count": x, "low": x - 200, "high": x + 200, "exact": x + 30}
+                for name, x in rows
+            ],
+            "n": 1747,
+            "budget": "ε = 1, 95 % intervals, ≤ 76 names per file",
+        },
+        "decode": [
+            {"decoder": name, "sparsity": s, "relative_error": 0.001 * s * (1 + k)}
+            for k, name in enumerate(("linear", "ridge", "working_set", "amp"))
+            for s in (5, 20, 80, 320, 1280)
+        ],
+    }
+
+
+def counts():
+    rows = [(f"https://example.org/{k}/" + "long" * k, 1000.0 / (k + 1)) for k in range(14)]
+    return [Count(item, x, x - 120, x + 120, x > 120) for item, x in rows]
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("figures") / "rec"
@@ -182,11 +215,19 @@ def figures(width, recorded, run):
         ),
         "epsilon": draw_epsilon({n: epsilon_table(p) for n, p in PRESETS.items()}, width=width),
         "layer rates": draw_layer_rates(layer_rates(), width=width),
+        "demo": draw_demo(demo(), width=width),
+        "counts": draw_counts(
+            counts(),
+            "the 14 largest counts of 2,000 users, ε = 1, δ = 1e-06, at most 3 items per user",
+            width=7.5 * width,
+        ),
     }
 
 
 @pytest.mark.parametrize("width", [0.6, 1.0, 1.8])
-def test_every_legend_caption_and_label_is_inside_the_picture(width, recorded, run):
+def test_every_legend_caption_and_label_is_inside_the_picture_and_no_label_covers_another(
+    width, recorded, run
+):
     for name, figure in figures(width, recorded, run).items():
         figure.canvas.draw()
         renderer = figure.canvas.get_renderer()
@@ -205,6 +246,13 @@ def test_every_legend_caption_and_label_is_inside_the_picture(width, recorded, r
                     and box.y1 <= page.y1 + 1
                 )
                 assert inside, (name, width, text, box, page)
+        for axis in figure.axes:
+            labels = axis.get_xticklabels(which="both")
+            level = [t for t in labels if t.get_text() and not t.get_rotation()]
+            boxes = [text.get_window_extent(renderer) for text in level]
+            left, right = axis.bbox.x0 - 9, axis.bbox.x1 + 9
+            shown = [box for box in boxes if left <= box.x0 and box.x1 <= right]
+            assert not any(a.overlaps(b) for k, a in enumerate(shown) for b in shown[:k]), name
 
 
 def test_errors_by_layer_are_a_table_of_geometric_means(recorded):
@@ -286,19 +334,6 @@ def test_the_band_of_the_paper_is_the_slack_below_the_uncompressed_run():
     labels = figure.legends[0].get_texts()
     assert "within 1 point" in [text.get_text() for text in labels]
     assert "r = 1: no sketch" in [text.get_text() for text in labels]
-
-
-def test_labels_of_a_logarithmic_axis_do_not_cover_one_another(recorded):
-    for width in (0.6, 1.8):
-        figure = draw_sweep(recorded[1], width=width)
-        figure.canvas.draw()
-        renderer = figure.canvas.get_renderer()
-        labels = [t for t in figure.axes[0].get_xticklabels(which="both") if t.get_text()]
-        boxes = [label.get_window_extent(renderer) for label in labels]
-        left, right = figure.axes[0].bbox.x0 - 9, figure.axes[0].bbox.x1 + 9
-        shown = [box for box in boxes if left <= box.x0 and box.x1 <= right]
-        assert len(shown) >= 2
-        assert not any(a.overlaps(b) for k, a in enumerate(shown) for b in shown[:k])
 
 
 def test_observers_who_learn_the_same_are_told_apart():

@@ -125,6 +125,18 @@ def test_accuracies_are_compared_by_differences_and_the_higher_wins():
     assert gap.value == pytest.approx(-0.1, abs=0.01)
 
 
+def test_others_stand_by_their_distance_those_within_chance_first():
+    accuracies = {"far": draws(0.7, 0.71), "best": draws(0.9, 0.91), "near": draws(0.8, 0.81)}
+    assert list(find_winner(accuracies, lower_is_better=False).gaps) == ["near", "far"]
+    errors = {
+        "far": draws(1.2, 1.2, 1.2),
+        "near": draws(1.1, 1.1, 1.1),
+        "best": draws(1.0, 1.0, 1.0),
+        "uncertain": draws(0.4, 2.0, 4.0),
+    }
+    assert list(find_winner(errors, lower_is_better=True).gaps) == ["uncertain", "near", "far"]
+
+
 def test_a_difference_below_one_per_cent_does_not_matter():
     gap = compare(draws(1.005, 1.005, 1.005), draws(1.0, 1.0, 1.0), ratio=True)
     assert gap.is_certain
@@ -164,7 +176,9 @@ def test_without_the_correction_false_alarms_exceed_the_rate(monkeypatch):
     assert alarms > stats.binom.isf(1e-6, 2000, 1 - LEVEL)
 
 
-@pytest.mark.parametrize("values", [(0.4, 0.9), (0.5, 0.5001), (0.2, 0.3, 0.9), (1, 2, 3, 4, 5, 6)])
+@pytest.mark.parametrize(
+    "values", [(0.4, 0.9), (0.5, 0.5001), (0.2, 0.3, 0.9), (1, 1, 1, 1, 2), (1, 2, 3, 4, 5, 6)]
+)
 def test_the_interval_of_errors_is_the_narrower_of_two_students_intervals(values):
     logs = np.log(values)
     n = len(logs)
