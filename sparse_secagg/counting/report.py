@@ -86,7 +86,7 @@ def figure_of(records: Sequence[Count], title: str, *, width: float = 7.5) -> Fi
         [max(record.count - record.low, 0) for record in bars],
         [max(record.high - record.count, 0) for record in bars],
     ]
-    colours = ["#0072b2" if record.significant else "#bbbbbb" for record in bars]
+    colours = ["#56b4e9" if record.significant else "#dddddd" for record in bars]
     axes.barh(places, counts, color=colours, height=0.7)
     axes.errorbar(counts, places, xerr=whiskers, fmt="none", ecolor="#1a1a1a", lw=0.8)
     axes.set_yticks(places, [shown(record.item) for record in bars])
