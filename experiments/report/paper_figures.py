@@ -54,7 +54,7 @@ def draw_power(
     panel.plot(x, fit, color=PALETTE[0], label=f"fit: exponent {slope:.3f}")
     panel.errorbar(x, y, yerr=reach, fmt="o", color=PALETTE[0], capsize=3, label="measured")
     panel.set(xscale="log", yscale="log", xlabel=AXES[axis].label, ylabel=LABELS["relative_error"])
-    mark_values(panel, x)
+    mark_values(panel, x.tolist())
     plain_logarithms(panel.yaxis, *panel.get_ylim())
     tidy(panel)
     finish(figure, [panel], caption(table))
