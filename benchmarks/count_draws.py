@@ -2,6 +2,7 @@
 
     python -m benchmarks.count_draws draws zipf --draws 50 --output zipf.jsonl
     python -m benchmarks.count_draws draws words --draws 50 --only-noise --output words.jsonl
+    python -m benchmarks.count_draws draws words --scores   # ranks in Python's documentation
     python -m benchmarks.count_draws names 50000 --draws 20 --output names.jsonl   # --only-noise
     python -m benchmarks.count_draws rows 10000000 --kind parquet
     python -m benchmarks.count_draws show *.jsonl
@@ -31,6 +32,7 @@ import numpy as np
 import pandas as pd
 import typer
 
+import solvers
 from benchmarks.harness import Report
 from benchmarks.private_counts import DELTA, EPSILON, TOP, zipf_table
 from sparse_secagg import PrivateCounts
@@ -71,6 +73,16 @@ def table_of(name: str, quick: bool = False) -> tuple[pd.DataFrame, Any]:
     if name == "words":
         return words_table(), WORD_CELLS
     raise typer.BadParameter(f"no table {name!r}; there are zipf and words.")
+
+
+def public_scores(domain: Any) -> Any:
+    """Return how common words are in Python's own documentation, as a prior over the domain."""
+    from experiments.datasets import public_words
+
+    words, columns = public_words(), make_domain(domain)
+    scores = np.full(columns.size, -float(len(words)))
+    np.maximum.at(scores, columns.columns(words), -np.arange(len(words), dtype=float))
+    return solvers.priors.Scores(scores)
 
 
 # --- one draw -----------------------------------------------------------------------------------
@@ -360,15 +372,19 @@ def draws(
     draws: Annotated[int, typer.Option(help="How many.")] = 50,
     only_noise: Annotated[bool, typer.Option(help="The decoder alone, see above.")] = False,
     max_items: Annotated[int, typer.Option(help="For --only-noise.")] = 23,
+    scores: Annotated[bool, typer.Option(help="Words: with public scores, fits only.")] = False,
     output: Output = None,
 ) -> None:
     """Count a table many times."""
+    if scores and (only_noise or table != "words"):
+        raise typer.BadParameter("--scores is for fits of the words.")
     rows, domain = table_of(table)
+    options = {"prior": public_scores(domain)} if scores else {}
     if only_noise:
         source = NoiseDraws(rows, domain, max_items)
         found = repeated(source.draw, draws, output)
     else:
-        found = repeated(lambda seed: fitted_draw(rows, domain, seed), draws, output)
+        found = repeated(lambda seed: fitted_draw(rows, domain, seed, **options), draws, output)
     _print(summary_of(f"{table}, {found[0]['kind']}", found))
 
 

@@ -145,6 +145,8 @@ def _candidates(path: Path, domain: str | None) -> list[str]:
             f"candidates={str(path)!r} name the cells of a hash, and items of a list have their "
             "names; leave --candidates out."
         )
+    if not path.is_file():
+        raise ValueError(f"candidates={str(path)!r} is no file; give one of an item per line.")
     listed = make_domain(str(path))
     if not isinstance(listed, ListedItems):
         raise ValueError(f"candidates={str(path)!r} must be a file of items, one per line.")

@@ -78,6 +78,8 @@ def read_batches(
                 "a table needs the names of its columns; call fit(table, user=..., item=...), or "
                 "fit(users, items) with two columns."
             )
+        if user == item:
+            raise ValueError(f"user and item are the same column, {user!r}; name one for each.")
         names = [user, item] if weight is None else [user, item, weight]
         pieces = _pieces(table, names, rows)
     readers = [_TextColumn(name) for name in names[:2]]
@@ -99,7 +101,9 @@ def _pieces(table: Any, names: list[str], rows: int) -> Iterator[list[Any]]:
     if isinstance(table, str | os.PathLike):
         path = Path(table).expanduser()
         if not path.is_file():
-            raise ValueError(f"table={str(path)!r} is not a file.")
+            raise ValueError(
+                f"table={str(path)!r} is not a file; give the path of a CSV or Parquet file."
+            )
         if path.suffix.lower() in (".parquet", ".pq"):
             return _parquet(path, names, rows)
         return _csv(path, names, rows)
@@ -136,7 +140,7 @@ def _names_of(table: Any) -> list[str]:
     for attribute in ("column_names", "columns"):
         found = getattr(table, attribute, None)
         if found is not None and not callable(found):
-            return [name for name in found if isinstance(name, str)]
+            return list(found)
     return list(table.keys())
 
 
@@ -208,7 +212,9 @@ def _csv(path: Path, names: list[str], rows: int) -> Iterator[list[Any]]:
                 yield held
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(
-                f"{path} is not a CSV file in UTF-8, around line {reader.line_num}: {error}."
+                f"{path} is not a CSV file in UTF-8, around line {max(1, reader.line_num)}: "
+                f"{error}; save the table as one, not compressed, or as Parquet in a file named "
+                ".parquet."
             ) from None
 
 
@@ -324,7 +330,12 @@ def _numbers(name: str, column: Any) -> NDArray[np.float64]:
     try:
         values = convert(column, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"column {name!r} of weights must hold numbers only.") from None
+        raise ValueError(
+            f"column {name!r} of weights must hold numbers only, such as 1.5; drop the rows that "
+            "have none."
+        ) from None
     if not np.isfinite(values).all():
-        raise ValueError(f"column {name!r} of weights has missing or infinite values; drop them.")
+        raise ValueError(
+            f"column {name!r} of weights has missing or infinite values; drop the rows."
+        )
     return values

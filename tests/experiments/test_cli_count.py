@@ -65,6 +65,7 @@ def test_sums_and_priors(table):
         (["--domain", "2**10", "--weight", "much"], "max_weight"),
         (["--domain", "2**10", "--weight", "none", "--max-weight", "1"], "no column"),
         (["--domain", "items.txt", "--candidates", "items.txt"], "candidates"),
+        (["--domain", "2**10", "--candidates", "none.txt"], "candidates='none.txt' is no file"),
         (["--domain", "2**10", "--output", "items.txt"], "items.txt"),
         (["--domain", "1e4", "--max-bytes", "10"], "max_bytes=10 cannot hold"),
     ],

@@ -1,6 +1,7 @@
 """Private counts: what a table gives, what it costs, and what must not depend on the data."""
 
 import csv
+import gzip
 import pickle
 import re
 import warnings
@@ -432,11 +433,12 @@ def test_long_and_strange_names_are_counted_like_others(tmp_path):
         (pl.DataFrame({"user": [1, 2], "item": ["a", "b"]}).lazy(), "LazyFrame cannot be read"),
         ({"user": [1, 2, 3], "item": ["a"]}, "same number of rows"),
         (42, "cannot be read"),
-        ("/no/such/file.csv", "not a file"),
+        ("/no/such/file.csv", "not a file; give the path of a CSV or Parquet file"),
         (
             pd.DataFrame([[1, "a", "b"], [2, "a", "b"]], columns=["user", "item", "item"]),
             "two columns named 'item'",
         ),
+        (pd.DataFrame({0: [1, 2], "item": ["a", "b"]}), "no column 'user'; its columns are 0, 'i"),
     ],
 )
 def test_bad_tables_are_refused_and_cost_nothing(table, message):
@@ -448,11 +450,27 @@ def test_bad_tables_are_refused_and_cost_nothing(table, message):
     assert not hasattr(counts, "counts_")
 
 
+def test_one_column_cannot_be_users_and_items():
+    ledger = Ledger(1e-6)
+    counts = PrivateCounts(domain=["a", "b"], ledger=ledger)
+    with pytest.raises(ValueError, match="user and item are the same column, 'item'"):
+        counts.fit({"user": [1, 2], "item": ["a", "b"]}, user="item", item="item")
+    assert ledger.rounds == 0
+
+
+def test_columns_may_be_named_by_numbers():
+    frame = pd.DataFrame([["u", "a"], ["v", "b"]])
+    batch = next(read_batches(frame, user=0, item=1))
+    assert (batch.users.values, batch.items.values) == (["u", "v"], ["a", "b"])
+
+
 def test_bad_csv_files_are_refused(tmp_path):
     for text, message in [
         (b"", "empty"),
         (b"user,item\n1,a,2\n", "line 2: 3 fields"),
         (b"user,item\n1,\xff\n", "UTF-8"),
+        (gzip.compress(b"user,item\n1,a\n2,a\n"), "not compressed, or as Parquet"),
+        ("user,item\n1,a\n".encode("utf-16"), "UTF-8, around line 1: .*save the table as one"),
         (b"user;item\n1;a\n", "separated by commas"),
         (b"user\titem\n1\ta\n", "separated by commas"),
         (b"user,item,item\n1,a,b\n", "two columns named 'item'"),
@@ -486,7 +504,7 @@ def test_weights_that_are_no_numbers_are_refused():
         ["1", "x"],
         [1, 10**400],
     ):
-        with pytest.raises(ValueError, match="column 'w' of weights"):
+        with pytest.raises(ValueError, match="column 'w' of weights.*drop the"):
             list(
                 read_batches(
                     {"u": [1, 2], "i": [1, 2], "w": weights}, user="u", item="i", weight="w"
