@@ -101,8 +101,10 @@ class WordClassifier(MLP):
         """Return what one epoch adds to the weights, as a sparse row."""
         x, y = examples
         ((W, _),) = self._layers(weights)
-        words = np.unique(x[x > 0]) - 1
-        rows = self._rows(x)[:, words].toarray()
+        there = x > 0
+        words, column = np.unique(x[there] - 1, return_inverse=True)
+        rows = np.zeros((len(x), len(words)), dtype=np.float32)
+        rows[np.nonzero(there)[0], column] = _word_weights(x)[there]
         own = W[words]
         for batch in batches(len(y), batch_size, rng):
             _descend([(own, self._none.copy())], rows[batch], y[batch], learning_rate)
@@ -122,12 +124,17 @@ class WordClassifier(MLP):
 
     def _rows(self, x: Array) -> sp.csr_array:
         """Return the texts as rows over all words."""
-        entries = np.log1p(x.astype(np.float32))  # the zeros at the end stay zeros
-        entries /= np.maximum(np.linalg.norm(entries, axis=1, keepdims=True), 1e-12)
         there = x > 0
         starts = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
         shape = (len(x), self.sizes[0])
-        return sp.csr_array((entries[there], x[there] - 1, starts), shape=shape)
+        return sp.csr_array((_word_weights(x)[there], x[there] - 1, starts), shape=shape)
+
+
+def _word_weights(x: Array) -> Array:
+    """Return the weight of every word of some texts."""
+    entries = np.log1p(x.astype(np.float32))  # the zeros at the end stay zeros
+    entries /= np.maximum(np.linalg.norm(entries, axis=1, keepdims=True), 1e-12)
+    return entries
 
 
 def _forward(layers: Layers, x: Array) -> list[Array]:

@@ -14,6 +14,7 @@ _WITH_MEANS = (
     "fashion-mnist",
     "site",
     "emnist-cnn",
+    "mnist-cnn",
     "next-word",
     training.MEANS,
 )
