@@ -550,7 +550,7 @@ class PrivateCounts(BaseEstimator):
             records,
             title=title,
             statement=self.statement(),
-            caption=f"{len(records)} largest counts, n = {self.n_users_:,}, "
+            caption=f"{min(len(records), report.BARS)} largest counts, n = {self.n_users_:,}, "
             f"ε = {self.epsilon_:.3g}, δ = {self.delta:.3g}, {self.domain_.description}",
             facts=facts,
             command=command or repr(self),

@@ -21,7 +21,7 @@ from sparse_secagg.private_files import open_private
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["UNTRUSTED", "draw", "figure_of", "shown", "write_report"]
+__all__ = ["BARS", "UNTRUSTED", "draw", "figure_of", "shown", "write_report"]
 
 #: What is said where the decoder's own checks fail.
 UNTRUSTED = (
@@ -29,7 +29,8 @@ UNTRUSTED = (
     "decoder measured contradicts its standard errors. Allow more bytes, or more users."
 )
 
-_BARS = 40
+#: Bars that the picture has at most.
+BARS = 40
 _LONGEST = 32
 
 _PAGE = """<!DOCTYPE html>
@@ -76,7 +77,7 @@ def figure_of(records: Sequence[Count], title: str, *, width: float = 7.5) -> Fi
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    bars = list(records)[:_BARS]
+    bars = list(records)[:BARS]
     figure = Figure(figsize=(width, 1.2 + 0.21 * max(len(bars), 3)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()

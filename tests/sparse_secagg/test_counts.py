@@ -523,6 +523,12 @@ def test_texts_that_no_file_can_hold_are_written_escaped(tmp_path):
         assert r"half \ud83c" in text
 
 
+def test_the_caption_counts_the_bars_of_the_picture(tmp_path):
+    counts = PrivateCounts(domain=[f"item {k}" for k in range(60)], max_items=1).fit([1, 2], [1, 2])
+    assert "40 largest counts, n = 2" in counts.report(tmp_path / "many.html").read_text()
+    assert "3 largest counts, n = 2" in counts.report(tmp_path / "few.html", 3).read_text()
+
+
 def test_letters_that_the_font_of_the_picture_lacks_are_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
