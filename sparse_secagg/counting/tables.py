@@ -23,8 +23,8 @@ __all__ = ["BATCH_ROWS", "Batch", "Texts", "read_batches", "text_of"]
 
 #: Rows that are held at once.
 BATCH_ROWS = 1 << 18
-#: From here on a float may stand for several whole numbers.
-_FLOATS_END = 2.0**53
+#: Binary digits of a float: from 2**53 on one may stand for several whole numbers.
+_DIGITS = 53
 
 _REMEDY = "give texts or whole numbers, for example by converting the column to text"
 
@@ -70,6 +70,7 @@ def read_batches(
         Rows of a batch.
     """
     if items is not None:
+        _check_no_names(user=user, item=item, weight=weight)
         pieces = _of_columns([table, items], ["users", "items"], rows)
         names = ["users", "items"]
     else:
@@ -144,6 +145,16 @@ def _names_of(table: Any) -> list[str]:
     return list(table.keys())
 
 
+def _check_no_names(**named: str | None) -> None:
+    """Raise for names of columns where there is no table that they could be of."""
+    for role, name in named.items():
+        if name is not None:
+            raise ValueError(
+                f"{role}={name!r} names a column of a table, and two columns were given; call "
+                "fit(table, user=..., item=...)."
+            )
+
+
 def _check_names(names: list[str], found: Sequence[str], where: str) -> None:
     missing = [name for name in names if name not in found]
     if missing:
@@ -172,11 +183,15 @@ def _of_columns(columns: list[Any], names: list[str], rows: int) -> Iterator[lis
 def _is_column(column: Any) -> bool:
     if isinstance(column, str | Mapping | Set):
         return False
+    if len(getattr(column, "shape", (None,))) != 1:
+        return False
     return hasattr(column, "__len__") and hasattr(column, "__getitem__")
 
 
 def _slice(column: Any, start: int, stop: int) -> Any:
     part = column.iloc[start:stop] if hasattr(column, "iloc") else column[start:stop]
+    if isinstance(part, np.ma.MaskedArray):
+        return part.tolist()  # with None for what is masked
     if isinstance(getattr(part, "dtype", None), np.dtype) and part.dtype.kind in "iuf":
         return np.asarray(part)  # a pandas column without nulls of its own
     for method in ("to_pylist", "to_list"):  # pyarrow; polars and pandas keep their nulls
@@ -253,12 +268,12 @@ class _TextColumn:
 
     def read(self, column: Any) -> Texts:
         array = column if isinstance(column, np.ndarray) else None
-        if array is not None and array.ndim != 1:
-            raise ValueError(f"column {self.name!r} has shape {array.shape}; give one dimension.")
         if array is not None and array.dtype.kind in "iu":
             self._agree("whole numbers")
             distinct, codes = np.unique(array, return_inverse=True)
             return Texts([str(value) for value in distinct.tolist()], codes.astype(np.int64))
+        if array is not None and array.dtype.kind == "f":
+            self._check_exact(array)
         dates = array is not None and array.dtype.kind in "mM"  # tolist makes them numbers
         values = list(column) if array is None or dates else array.tolist()
         if set(map(type, values)) == {str}:
@@ -284,6 +299,11 @@ class _TextColumn:
         self._agree("texts" if isinstance(value, str) else "whole numbers")
         return seen.setdefault(text, len(seen))
 
+    def _check_exact(self, array: NDArray[np.floating]) -> None:
+        digits = np.finfo(array.dtype).nmant + 1
+        if (np.abs(array) >= 2.0**digits).any():
+            raise _ambiguous(f"column {self.name!r}", digits)
+
     def _agree(self, kind: str) -> None:
         if self.kind != kind:
             if self.kind:
@@ -308,14 +328,18 @@ def text_of(value: Any, where: str) -> str:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float | np.floating) and (number := float(value)) == np.floor(number):
-        if abs(number) < _FLOATS_END:
+        if abs(number) < 2.0**_DIGITS:
             return str(int(number))
-        raise ValueError(
-            f"{where} holds a float of 2**53 or more, which may stand for several whole numbers; "
-            "give integers or texts."
-        )
+        raise _ambiguous(where, _DIGITS)
     raise ValueError(
         f"{where} holds a {type(value).__name__} that is no text and no whole number; {_REMEDY}."
+    )
+
+
+def _ambiguous(where: str, digits: int) -> ValueError:
+    return ValueError(
+        f"{where} holds a float of 2**{digits} or more, which may stand for several whole numbers; "
+        "give integers or texts."
     )
 
 

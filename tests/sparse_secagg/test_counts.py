@@ -458,6 +458,40 @@ def test_one_column_cannot_be_users_and_items():
     assert ledger.rounds == 0
 
 
+@pytest.mark.parametrize("named", [{"weight": "w"}, {"user": "u"}, {"item": "i"}])
+def test_names_of_columns_need_a_table(named):
+    """Weights that were asked for and never read would be sums of zero, dearly paid for."""
+    ledger = Ledger(1e-6)
+    counts = PrivateCounts(domain=["a", "b"], max_weight=1.0, ledger=ledger)
+    with pytest.raises(ValueError, match=f"{next(iter(named))}=.* names a column of a table"):
+        counts.fit([1, 2], ["a", "b"], **named)
+    assert ledger.rounds == 0
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        pd.DataFrame({"u": [1, 2], "v": [1, 2]}), pl.DataFrame({"u": [1, 2]}),
+        pa.table({"u": [1, 2]}), np.array([[1], [2]]), np.array(5), (k for k in (1, 2)),
+    ],
+)  # fmt: skip
+def test_what_has_several_columns_or_none_is_no_column(users):
+    with pytest.raises(ValueError, match="users and items must be columns of values"):
+        PrivateCounts(domain=["a", "b"]).fit(users, ["a", "b"])
+
+
+def test_what_is_masked_is_missing():
+    items = np.ma.masked_array([7, 7, 8], mask=[False, True, False])
+    batch = next(read_batches(["u", "v", "w"], items))
+    assert (batch.items.values, batch.items.codes.tolist()) == (["7", "8"], [0, -1, 1])
+
+
+def test_short_floats_stand_for_several_numbers_sooner():
+    users = np.array([2.0**24, 2.0**24 + 1], dtype=np.float32)
+    with pytest.raises(ValueError, match=r"float of 2\*\*24 or more"):
+        list(read_batches(users, ["a", "b"]))
+
+
 def test_columns_may_be_named_by_numbers():
     frame = pd.DataFrame([["u", "a"], ["v", "b"]])
     batch = next(read_batches(frame, user=0, item=1))
