@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 from pathlib import Path
 
 from experiments.datasets.base import ClientTexts, DataError
@@ -76,10 +75,8 @@ def python_docstrings(max_files: int | None = None) -> ClientTexts:
     max_files : int, optional
         Take only so many files, evenly spread over the library.
     """
-    root = Path(sysconfig.get_paths()["stdlib"])
-    clients = {}
-    for path in library_files(max_files):
-        found = _DOCSTRING.findall(path.read_text(encoding="utf-8", errors="replace"))
-        if found:
-            clients[path.relative_to(root).as_posix()] = found
-    return ClientTexts(clients)
+    found = {
+        name: _DOCSTRING.findall(path.read_text(encoding="utf-8", errors="replace"))
+        for name, path in library_files(max_files).items()
+    }
+    return ClientTexts({name: texts for name, texts in found.items() if texts})

@@ -59,10 +59,8 @@ def python_identifiers(max_files: int | None = None) -> ClientSets:
     max_files : int, optional
         Take only so many files, evenly spread over the library.
     """
-    root = Path(sysconfig.get_paths()["stdlib"])
-    files = library_files(max_files)
     return ClientSets.from_sets(
-        {path.relative_to(root).as_posix(): _identifiers(path) for path in files},
+        {name: _identifiers(path) for name, path in library_files(max_files).items()},
         public_list=PublicList("NumPy's and scikit-learn's source code", public_names),
     )
 
@@ -81,8 +79,11 @@ def public_names() -> tuple[str, ...]:
     return tuple(sorted(used, key=lambda name: (-used[name], name)))
 
 
-def library_files(max_files: int | None) -> list[Path]:
-    """Return the source files of Python's standard library, or so many spread evenly over it."""
+def library_files(max_files: int | None) -> dict[str, Path]:
+    """Return the source files of Python's standard library, or so many spread evenly over it.
+
+    By their place in the library.
+    """
     root = Path(sysconfig.get_paths()["stdlib"])
     files = [
         path
@@ -91,7 +92,7 @@ def library_files(max_files: int | None) -> list[Path]:
     ]
     if max_files is not None and len(files) > max_files:
         files = [files[k] for k in np.linspace(0, len(files) - 1, max_files).astype(int)]
-    return files
+    return {path.relative_to(root).as_posix(): path for path in files}
 
 
 def source_files(folder: str | os.PathLike[str]) -> list[Path]:

@@ -136,20 +136,16 @@ class SweepTable:
                 extra[name] = sum(present) / len(present)
         return Summary(
             setting=self._setting(group[0]),
-            interval=self.interval(done, metric) if done else None,
+            interval=self._interval(done, metric) if done else None,
             status=", ".join(sorted({result.status for result in group})),
             message=next((result.message for result in group if result.message), ""),
             extra=extra,
             seconds=sum(result.seconds for result in done) / max(len(done), 1),
         )
 
-    def interval(self, group: Sequence[Result], metric: str) -> Interval:
-        """Return the mean of a metric; geometric for errors."""
-        values = {
-            (r.cell.block, r.cell.seed): value
-            for r in group
-            if (value := r.metrics.get(metric)) is not None
-        }
+    def _interval(self, group: Sequence[Result], metric: str) -> Interval:
+        """Return the mean of a metric, of one decoder; geometric for errors."""
+        (values,) = self.samples(group, metric).values()
         return mean_of(values, geometric="error" in metric)
 
     def winners(self, metric: str | None = None) -> list[WinnerRow]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from experiments.datasets import ClientSets, choose_domain, client_items
+from experiments.datasets import choose_domain, client_items
 from experiments.holding import HoldsSpec, spec_values
 from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs, Measured
 from experiments.sweeps.draws import Clients, RoundDraw, draw_round, measure_round
@@ -373,10 +373,7 @@ class HittersCell(RoundCell):
         return Clients(made.rows, made.mean, {}, int(np.count_nonzero(made.mean)), domain)
 
 
-@lru_cache(maxsize=1)
-def _items(data: str | None) -> ClientSets:
-    """Return the items of clients; the last are kept, since a sweep counts them many times."""
-    return client_items(data)
+_items = lru_cache(maxsize=1)(client_items)  # the last are kept: a sweep counts them many times
 
 
 @dataclass(frozen=True, eq=False)

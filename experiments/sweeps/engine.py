@@ -132,7 +132,9 @@ def run_sweep(
             opened.forget_failures()
         draws = missing_draws(grid, opened)
         made_with = versions()
-        inputs = dataclasses.replace(grid.inputs, parts=collect(c.spec for c in _firsts(draws)))
+        inputs = dataclasses.replace(
+            grid.inputs, parts=collect(cell.spec for draw in draws for cell in draw)
+        )
         warm_kernels(draws)
         calls = [(draw, inputs) for draw in draws]
         run = run_unordered(evaluate, calls, jobs=jobs, backend=backend, scheduler=scheduler)
@@ -144,15 +146,6 @@ def run_sweep(
         order = {cell.key(): k for k, cell in enumerate(grid.cells())}
         found = sorted(opened.results(order), key=lambda result: order[result.cell.key()])
     return SweepTable(found, tuple(grid.axes))
-
-
-def _firsts(draws: Sequence[Sequence[Cell]]) -> Iterable[Cell]:
-    """Yield a cell for every combination of decoder, encoder and mechanism."""
-    seen: dict[tuple[Any, ...], Cell] = {}
-    for draw in draws:
-        for cell in draw:
-            seen.setdefault((cell.spec.decoder, cell.spec.encoder, cell.spec.mechanism), cell)
-    return seen.values()
 
 
 def missing_draws(grid: Grid, store: Store) -> list[list[Cell]]:
