@@ -18,6 +18,7 @@ import ast
 import csv
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -129,6 +130,11 @@ def split_decoder(spec: str) -> tuple[str, str]:
         return ALIASES.get(name, name), rest
     kind, _, options = rest.partition(":")
     path = f"{name}:{kind}"
+    if is_import_path(path.partition(",")[0]) and "," in kind and find_spec(name.split(".")[0]):
+        raise ValueError(
+            f"decoder {spec!r}: options of a solver of one's own follow a second colon, "
+            "module:Class:option; give several decoders one by one."
+        )
     return (path, options) if is_import_path(path) else (name, rest)
 
 

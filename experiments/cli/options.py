@@ -78,18 +78,19 @@ def numbers(option: str, texts: Sequence[str] | None) -> tuple[float, ...]:
 def words(texts: Sequence[str] | None) -> tuple[str, ...]:
     """Return the words of an option that was given by commas, by repetition, or both.
 
-    A text with a colon is one word: commas then part the options of a decoder.
+    Commas after a colon part the options of a decoder.
 
     Examples
     --------
-    >>> words(["linear,lasso", "amp:low_rank,debias"])
-    ('linear', 'lasso', 'amp:low_rank,debias')
+    >>> words(["linear,lasso", "ridge,amp:low_rank,debias"])
+    ('linear', 'lasso', 'ridge', 'amp:low_rank,debias')
     """
     found: list[str] = []
     for text in texts or ():
-        pieces = [text] if ":" in text else text.split(",")
-        found += [piece.strip() for piece in pieces if piece.strip()]
-    return tuple(found)
+        names, colon, options = text.partition(":")
+        *plain, last = names.split(",")
+        found += [*plain, f"{last}{colon}{options}"]
+    return tuple(filter(None, map(str.strip, found)))
 
 
 #: What was given of the parameters of a round, by name.

@@ -307,6 +307,7 @@ class TestCommand:
 
     def test_words_are_parted_by_commas_unless_they_are_options_of_a_decoder(self):
         assert words(["a,b", "amp:low_rank,debias"]) == ("a", "b", "amp:low_rank,debias")
+        assert words(["linear, ridge,amp:auto,debias"]) == ("linear", "ridge", "amp:auto,debias")
         assert words(None) == ()
 
     def test_dask_gives_the_same_numbers(self, recording, tmp_path):

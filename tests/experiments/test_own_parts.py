@@ -98,6 +98,7 @@ def test_a_registered_solver_reaches_workers_that_never_heard_of_it(monkeypatch)
     ("words", "message"),
     [
         ("--decoder no_such_module:Solver", "Is the folder of 'no_such_module' on the Python path"),
+        ("--decoder json:JSONDecoder,linear", "give several decoders one by one"),
         ("--decoder json:JSONDecoder", "must be a class that derives from Solver"),
         ("--encoder json:JSONDecoder", "must be a class that derives from LinearEncoder"),
     ],
