@@ -90,7 +90,10 @@ def register(kind: type[IntegerMechanism], name: str | None = None) -> type[Inte
     """
     name = kind.name if name is None else name
     if _REGISTRY.get(name, kind) is not kind:
-        raise ValueError(f"mechanism name={name!r} is taken by {_REGISTRY[name].__name__}.")
+        raise ValueError(
+            f"mechanism name={name!r} is taken by {_REGISTRY[name].__name__}; give {kind.__name__} "
+            "a class attribute name of its own."
+        )
     _REGISTRY[name] = kind
     return kind
 

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from experiments.datasets import ClientTexts, word_numbers
-from experiments.models import WordClassifier, multilayer_perceptron
+from experiments.models import MLP, WordClassifier, multilayer_perceptron
 from experiments.recordings.recording import Recording
 from experiments.report import training_report
 from experiments.training import tasks
 from experiments.training.aggregation import Aggregator, training_decoder
-from experiments.training.callbacks import Callback
+from experiments.training.callbacks import Callback, EarlyStop
 from experiments.training.checkpoints import LEDGER_NAME, CheckpointError
 from experiments.training.loop import TrainingConfig, load_data, run_training, training_rounds
 from experiments.training.records import TrainingState
@@ -566,6 +566,34 @@ def test_a_cluster_trains_to_the_same_weights():
             expected = run_training(config, callbacks=[Keep()])
             np.testing.assert_array_equal(found.weights, expected.weights)
             np.testing.assert_array_equal(recorded[-3], recorded[-1])
+
+
+@pytest.mark.parametrize(("patience", "rounds"), [(1, 3), (2, 4), (4, 6)])
+def test_a_training_stops_when_nothing_was_better_for_so_long(patience, rounds, monkeypatch):
+    values = [0.1, 0.5, 0.4, 0.5, 0.3, 0.9]  # a tie is not better
+    monkeypatch.setattr(MLP, "accuracy", lambda *_: values.pop(0))
+    result = run_training(replace(SMALL, rounds=6), callbacks=[EarlyStop(patience)])
+    assert len(result.history) == rounds
+
+
+def test_a_callback_of_ones_own_sees_the_run_every_round_and_the_result(tmp_path):
+    class Mine(Callback):
+        def before_training(self, run):
+            self.dim, self.norms = run.model.n_parameters, []
+
+        def after_round(self, current):
+            self.norms.append(current.updates.shape)
+            return len(self.norms) == 2
+
+        def after_training(self, result):
+            self.result = result
+
+    mine = Mine()
+    result = run_training(SMALL, output=tmp_path, callbacks=[mine])
+    assert mine.result is result
+    assert mine.norms == [(10, mine.dim)] * 2
+    # the rounds that were run are kept, and the others can follow
+    assert len(run_training(SMALL, output=tmp_path, resume=True).history) == 3
 
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch):

@@ -47,3 +47,8 @@ def test_the_mean_depends_on_the_seed_and_not_on_the_cohort():
     assert not np.allclose(clients("dense").mean, clients("dense", seed=5).mean)
     first, second = clients("dense"), clients("dense", n_clients=14)
     np.testing.assert_allclose(first.mean, second.mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dim", "shape"), [(400, (20, 20)), (600, (24, 25)), (13, (1, 13))])
+def test_a_low_rank_mean_is_a_matrix_as_near_to_a_square_as_can_be(dim, shape):
+    assert clients("low_rank", dim=dim).shapes == (shape,)
