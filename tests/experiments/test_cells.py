@@ -152,6 +152,12 @@ def test_layers_are_sketched_one_by_one(mean):
     assert metrics(cell)["relative_error"] != whole["relative_error"]
 
 
+@pytest.mark.parametrize("change", [{"threshold": 0.5}, {"per_layer": True}])
+def test_no_closed_form_is_claimed_where_something_comes_between(change):
+    assert metrics(SMALL)["theory_linear"] > 0
+    assert metrics(dataclasses.replace(SMALL, **change))["theory_linear"] is None
+
+
 def test_too_few_bits_are_a_result_with_a_reason():
     (result,) = evaluate([dataclasses.replace(SMALL, n_bits=3)])
     assert result.status == "infeasible"
@@ -173,6 +179,22 @@ def test_the_linear_decoder_errs_as_predicted(encoder):
     found = [metrics(dataclasses.replace(cell, seed=seed)) for seed in range(60)]
     errors = [each["relative_error"] for each in found]
     assert_mean(errors, found[0]["theory_linear"])
+
+
+def test_a_trusted_server_errs_as_predicted():
+    cell = MeanCell(mean="dense", dim=2000, clients=50, mechanism="central", compression=1)
+    (result,) = evaluate([cell])
+    assert result.metrics["relative_error"] == pytest.approx(
+        result.metrics["theory_central"], rel=0.15
+    )
+
+
+@pytest.mark.parametrize("decoder", ["linear", "lasso:debias", "amp:debias"])
+def test_intervals_of_unbiased_decoders_cover_as_they_say(decoder):
+    cell = MeanCell(dim=1000, clients=50, sparsity=10, compression=4, decoder=decoder)
+    (result,) = evaluate([cell])
+    assert 0.92 < result.metrics["covered"] < 0.98
+    assert result.metrics["interval_width"] > 0
 
 
 def test_predictions_agree_with_the_encoders_and_the_planner():
