@@ -322,6 +322,7 @@ def test_a_training_run_is_a_cell():
     found = metrics(cell)
     run = run_training(config)
     assert found["accuracy"] == run.accuracy[-1]
+    assert found["best_accuracy"] == max(run.accuracy)
     assert found["epsilon"] == run.epsilon
     assert found["bits_per_parameter"] == run.bits_per_parameter
 

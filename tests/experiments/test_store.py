@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,7 @@ def add_many(store, seeds):
 def test_results_come_back_as_they_were(tmp_path):
     kept = [result(seed, versions={"numpy": "2.0", "revision": "abc"}) for seed in range(5)]
     kept.append(Result(TaskCell.of("digits", seed=1), "failed", {}, "why", versions={}))
+    kept[0] = replace(kept[0], curve=(0.1, 0.25))
     with Store(tmp_path / "new" / "r.sqlite") as store:
         for each in kept:
             store.add(each)

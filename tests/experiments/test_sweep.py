@@ -15,6 +15,7 @@ from experiments.sweeps.engine import group_draws, missing_draws
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import run_unordered
+from experiments.versions import versions
 
 BASE = MeanCell(dim=300, clients=20, sparsity=5, compression=3, n_rows=5)
 GRID = Grid(
@@ -241,6 +242,12 @@ def test_seeds_are_outermost_so_that_whole_repetitions_finish_first():
     seeds = [cell.seed for cell in GRID.cells()]
     assert seeds == sorted(seeds)
     assert len(group_draws(GRID.cells())) == 8
+
+
+def test_every_result_says_which_packages_made_it():
+    table = run_sweep(Grid({"compression": (2,)}, BASE, decoders=("linear",), seeds=1))
+    assert table.results[0].versions == versions()
+    assert "numpy" in versions()
 
 
 def test_tables_summarise_and_compare(expected):
