@@ -134,4 +134,7 @@ def _only_arrays(msg: Message, where: str) -> dict[str, NDArray[Any]]:
     if len(records) != 1:
         raise ValueError(f"{where} holds {len(records)} ArrayRecords; there must be one.")
     (arrays,) = records.values()
-    return {name: array.numpy() for name, array in arrays.items()}
+    try:
+        return {name: array.numpy() for name, array in arrays.items()}
+    except Exception as error:  # of whatever kind: the bytes are another party's
+        raise ValueError(f"{where} holds an array that cannot be read: {error!r}") from None

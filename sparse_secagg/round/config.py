@@ -300,7 +300,7 @@ def check_fields(config: RoundConfig) -> None:
     """Raise :class:`RefusedRoundError` unless each field has its type and lies in its range."""
     p = config.mechanism
     rules: list[tuple[Any, str, Callable[[Any], bool]]] = [
-        (config, "round_id", lambda v: isinstance(v, str) and 0 < len(v) <= 256),
+        (config, "round_id", _is_name),
         (config, "dim", lambda v: _is_whole(v, 1)),
         (config, "clip_norm", _is_positive),
         (config, "encoder", lambda v: isinstance(v, dict)),
@@ -331,6 +331,12 @@ def check_fields(config: RoundConfig) -> None:
             raise RefusedRoundError(
                 f"the configuration has {name}={str(value)[:50]}, out of range."
             )
+
+
+def _is_name(value: Any) -> bool:
+    """Return whether this is a text that a file can hold: JSON also has halves of characters."""
+    halves = isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value)
+    return isinstance(value, str) and 0 < len(value) <= 256 and not halves
 
 
 def _is_number(value: Any) -> bool:

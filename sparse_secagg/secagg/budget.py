@@ -258,7 +258,7 @@ class Budget:
                 # EXTRA syncs the folder too, so that a committed charge survives a power cut
                 connection.execute("PRAGMA synchronous = EXTRA")
                 yield connection
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise RefusedRoundError(
                 f"the budget {str(self.path)!r} cannot be read or written ({error}), and nothing "
                 "leaves without a charge."

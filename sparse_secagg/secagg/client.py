@@ -28,10 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg import merkle, shamir
 from sparse_secagg.secagg.errors import ReuseError, ServerFaultError, TooFewClientsError
-from sparse_secagg.secagg.identities import Identity, Roster, first_unsigned
+from sparse_secagg.secagg.identities import Identity, Roster, agreement_keys, is_signed
 from sparse_secagg.secagg.keys import (
     PUBLIC_BYTES,
     AgreedOnce,
+    Jointly,
     KeyPair,
     commitment,
     key_pair_type,
@@ -183,6 +184,7 @@ class ClientSession:
         self._make_pairs()
         self._mask_keys: dict[int, bytes] = {}
         self._pair_keys: dict[int, bytes] = {}
+        self._signed: dict[int, bytes] = {}
         self._shared: set[int] = set()
         self._shares: dict[int, bytes] = {}
         self._complaints: tuple[int, ...] = ()
@@ -309,6 +311,7 @@ class ClientSession:
             "root": self._setup.root.hex() if hasattr(self, "_setup") else None,
             "mask_keys": _to_text(self._mask_keys),
             "pair_keys": _to_text(self._pair_keys),
+            "signed": _to_text(self._signed),
             "shared": sorted(self._shared),
             "shares": _to_text(self._shares),
             "complaints": self._complaints,
@@ -365,8 +368,8 @@ class ClientSession:
             session._make_pairs()
         if state["root"] is not None:
             session._enter(session.document.setup(bytes.fromhex(state["root"])))
-        session._mask_keys, session._pair_keys, session._shares = (
-            _from_text(state[name]) for name in ("mask_keys", "pair_keys", "shares")
+        session._mask_keys, session._pair_keys, session._signed, session._shares = (
+            _from_text(state[name]) for name in ("mask_keys", "pair_keys", "signed", "shares")
         )
         session._shared, session._complaints = set(state["shared"]), tuple(state["complaints"])
         session._survivors = np.zeros(session.document.n_clients, dtype=bool)
@@ -431,11 +434,11 @@ class ClientSession:
         advertised = {rank: row[:ADVERTISED_BYTES] for rank, row in zip(ranks, rows)}
         if self.document.lying_server:
             self._check_root(message, advertised)
-            self._check_signatures(dict(zip(ranks, rows)))
+            self._signed = dict(zip(ranks, rows))
         self._check_fresh(list(advertised.values()))
         self._check_enough(len(ranks) + 1, "advertised keys")
         # All keys are agreed on now: one of low order is refused before anything is sent.
-        self._pair_keys = {rank: self._agree(rank, row) for rank, row in advertised.items()}
+        self._pair_keys = self._agree(advertised)
         self._mask_keys = {rank: self._agree_mask(rank, row) for rank, row in advertised.items()}
         secrets = [self._secrets.self_seed, self._secrets.mask_secret]
         shares = shamir.split(secrets, setup.share_threshold, setup.graph.n_members)
@@ -460,17 +463,20 @@ class ClientSession:
         message = ForwardedShares.from_bytes(data, self._setup, self.index)
         ranks = np.flatnonzero(message.present).tolist()
         self._check_known(ranks)
-        complaints = []
+        closed = []
         for rank, ciphertext in zip(ranks, message.ciphertexts):
             opened = unseal(self._from(rank)[:32], ciphertext.tobytes())
             if opened is None:
-                complaints.append(int(self._members[rank]))
+                closed.append(rank)
             else:
                 self._shares[rank] = opened
         # Only a neighbour can have made a share that opens, so the server cannot add to these.
         self._check_enough(len(self._shares), "sent shares that open")
+        if self.document.lying_server:
+            self._check_signatures(closed)
         self._shared = {*ranks, self._own_rank}
-        self._complaints = tuple(complaints)
+        self._complaints = tuple(int(self._members[rank]) for rank in closed)
+        self._signed = {}
         self._mask_keys = {rank: self._mask_keys[rank] for rank in ranks}
         self._stage = "vector"
 
@@ -559,20 +565,17 @@ class ClientSession:
                 f"client {self.index} was sent keys that are not those that everybody is sent."
             )
 
-    def _check_signatures(self, rows: dict[int, bytes]) -> None:
-        """Refuse keys that their owner on the roster did not sign for this round."""
+    def _check_signatures(self, ranks: list[int]) -> None:
+        """Refuse keys that nothing else shows to be their owners', unless these signed them."""
         assert self._roster is not None
-        owners, claims = [int(self._members[rank]) for rank in rows], []
-        for j, row in zip(owners, rows.values()):
+        for rank in ranks:
+            j, row = int(self._members[rank]), self._signed[rank]
             advertised, signature = row[:ADVERTISED_BYTES], row[ADVERTISED_BYTES:]
             message = AdvertiseKeys.signed_by(self.document, j, advertised)
-            claims.append((self._roster.members[j].key, signature, message))
-        place = first_unsigned(claims)
-        if place is not None:
-            raise ServerFaultError(
-                f"client {self.index} was sent keys that client {owners[place]} of the roster did "
-                "not sign."
-            )
+            if not is_signed(self._roster.members[j].key, signature, message):
+                raise ServerFaultError(
+                    f"client {self.index} was sent keys that client {j} of the roster did not sign."
+                )
 
     def _check_fresh(self, advertised: list[bytes]) -> None:
         """Raise unless all keys differ, of both kinds, this client's own among them."""
@@ -658,11 +661,24 @@ class ClientSession:
         packed = np.packbits(self._survivors, bitorder="little").tobytes()
         return hashlib.sha256(b"survivors" + self._setup.digest + packed).digest()
 
-    def _agree(self, rank: int, advertised: bytes) -> bytes:
-        """Return the keys with a neighbour: to seal and confirm upwards, then downwards."""
-        i, j = self.index, int(self._members[rank])
-        public = advertised[PUBLIC_BYTES : 2 * PUBLIC_BYTES]
-        return agree_on(self._setup, self._cipher_pair, public, "share", i, j, 128, self._agreed)
+    def _agree(self, advertised: dict[int, bytes]) -> dict[int, bytes]:
+        """Return the keys with neighbours: to seal and to confirm upwards, then downwards.
+
+        Where the server may lie it takes the secrets of this round's cipher keys and of identities.
+        """
+        own: KeyPair = self._cipher_pair
+        publics = [row[PUBLIC_BYTES : 2 * PUBLIC_BYTES] for row in advertised.values()]
+        clients = [int(self._members[rank]) for rank in advertised]
+        if self.document.lying_server:
+            assert self._identity is not None
+            assert self._roster is not None
+            own = Jointly(own, self._identity.agreement)
+            known = agreement_keys([self._roster.members[j].key for j in clients])
+            publics = [public + key for public, key in zip(publics, known)]
+        return {
+            rank: agree_on(self._setup, own, public, "share", self.index, j, 128, self._agreed)
+            for rank, public, j in zip(advertised, publics, clients)
+        }
 
     def _agree_mask(self, rank: int, advertised: bytes) -> bytes:
         """Return the key of the mask with a neighbour."""

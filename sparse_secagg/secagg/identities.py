@@ -4,6 +4,10 @@ A roster is a file that clients and server get from somebody they trust, not fro
 SHA-256 digest is part of every key of a round, so parties with different rosters have no key in
 common. Client i of a round is member i of its roster. A change makes a new version; keys that were
 rotated or revoked are remembered, so that they cannot come back.
+
+An identity signs, for everybody, and agrees on a secret with each other identity, for the two of
+them: Ed25519 and X25519 are one curve, −x² + y² = 1 + d·x²y² and v² = u³ + A·u² + u, with
+u = (1 + y)/(1 − y) (RFC 7748, section 4.1).
 """
 
 from __future__ import annotations
@@ -13,31 +17,31 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from solvers.parallel import for_each
 from sparse_secagg.private_files import open_private
+from sparse_secagg.secagg.keys import X25519
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 #: Longest roster that is read: about 200 bytes a member.
 MAX_ROSTER_BYTES = 1 << 28
 MAX_NAME = 100
-#: Signatures that one thread verifies at a time: about a millisecond.
-_BATCH = 10
+#: The prime of both curves.
+_PRIME = 2**255 - 19
 
 _IDENTITY_FORMAT = "sparse_secagg identity 1"
 _ROSTER_FORMAT = "sparse_secagg roster 1"
 
 
 class Identity:
-    """A client's long-term signing key.
+    """A client's long-term key.
 
     Parameters
     ----------
@@ -71,6 +75,12 @@ class Identity:
         """Return the 64-byte signature of a message."""
         return self._key.sign(message)
 
+    @cached_property
+    def agreement(self) -> X25519:
+        """The same key as one to agree with; :func:`agreement_keys` gives the others'."""
+        # The scalar of Ed25519 (RFC 8032, section 5.1.5), which X25519 clamps alike.
+        return X25519(hashlib.sha512(self._key.private_bytes_raw()).digest()[:KEY_BYTES])
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the secret to a new file that only its owner can read."""
         document = {"format": _IDENTITY_FORMAT, "secret": self._key.private_bytes_raw().hex()}
@@ -97,12 +107,8 @@ class Identity:
         raise TypeError("an identity is a secret and is not to be pickled or copied.")
 
 
-@lru_cache(maxsize=1 << 16)
 def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Return whether ``signature`` is that of ``message`` under a public key.
-
-    Results are kept: verifying is the dearest step of a round, and a party may need it twice.
-    """
+    """Return whether ``signature`` is that of ``message`` under a public key."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -110,19 +116,17 @@ def is_signed(public: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
-def first_unsigned(claims: Sequence[tuple[bytes, bytes, bytes]]) -> int | None:
-    """Return the place of the first claim that does not hold; None if all do.
-
-    A claim is a public key, a signature and a message. They are verified in threads.
-    """
-    holds = np.zeros(len(claims), dtype=bool)
-
-    def verify(batch: int) -> None:
-        for place in range(batch * _BATCH, min((batch + 1) * _BATCH, len(claims))):
-            holds[place] = is_signed(*claims[place])
-
-    for_each(verify, -(-len(claims) // _BATCH))
-    return None if holds.all() else int(np.argmin(holds))
+def agreement_keys(identities: Sequence[bytes]) -> list[bytes]:
+    """Return the X25519 public keys of identities, from their Ed25519 public keys."""
+    heights = [(int.from_bytes(key, "little") & ((1 << 255) - 1)) % _PRIME for key in identities]
+    # One inversion for all. The neutral element, y = 1, has no u: nobody agrees with it anyway.
+    divisors = [(1 - y) % _PRIME or 1 for y in heights]
+    products = list(accumulate(divisors, lambda a, b: a * b % _PRIME, initial=1))
+    inverse, keys = pow(products[-1], -1, _PRIME), []
+    for y, divisor, before in zip(reversed(heights), reversed(divisors), reversed(products[:-1])):
+        keys.append(((1 + y) * before * inverse % _PRIME).to_bytes(KEY_BYTES, "little"))
+        inverse = inverse * divisor % _PRIME
+    return keys[::-1]
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,16 @@ class Member:
             raise ValueError(f"name={str(self.name)[:50]!r} must have 1 to {MAX_NAME} characters.")
         if not isinstance(self.key, bytes) or len(self.key) != KEY_BYTES:
             raise ValueError(f"the key of {self.name!r} must have {KEY_BYTES} bytes.")
+
+
+def _enrolled(name: str, key: bytes) -> Member:
+    """Return a new line of a roster; refuse keys that agree with all others on the same."""
+    member = Member(name, key)
+    try:
+        X25519(bytes(KEY_BYTES)).agree(*agreement_keys([key]))
+    except ValueError:
+        raise ValueError(f"the key of {name!r} is of low order: nobody has its secret.") from None
+    return member
 
 
 @dataclass(frozen=True)
@@ -203,13 +217,13 @@ class Roster:
 
     def add(self, name: str, key: bytes) -> Roster:
         """Return the next version, with a new member."""
-        return self._next((*self.members, Member(name, key)))
+        return self._next((*self.members, _enrolled(name, key)))
 
     def rotate(self, name: str, key: bytes) -> Roster:
         """Return the next version, in which a member has a new key and the old one is revoked."""
         place = self._place(name)
         members = list(self.members)
-        members[place] = Member(name, key)
+        members[place] = _enrolled(name, key)
         return self._next(tuple(members), self.members[place].key)
 
     def revoke(self, name: str) -> Roster:

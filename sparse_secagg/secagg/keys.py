@@ -91,6 +91,19 @@ class Seeded:
         return product.to_bytes(32, "little")
 
 
+class Jointly:
+    """Two key pairs as one: only who has a secret of each can agree with it."""
+
+    def __init__(self, first: KeyPair, second: KeyPair) -> None:
+        self._pairs = first, second
+        self.not_private = first.not_private or second.not_private
+        self.public = first.public + second.public
+
+    def agree(self, public: bytes) -> bytes:
+        first, second = self._pairs
+        return first.agree(public[:PUBLIC_BYTES]) + second.agree(public[PUBLIC_BYTES:])
+
+
 #: Key agreements by name.
 KEY_PAIRS: dict[str, type[KeyPair]] = {"x25519": X25519, "seeded": Seeded}
 

@@ -33,7 +33,7 @@ from sparse_secagg.secagg.shamir import SHARE_BYTES
 from sparse_secagg.secagg.wire import bit_width, pack, packed_size, unpack
 
 MAGIC = b"SA"
-VERSION = 1
+VERSION = 2
 
 #: Which of a client's two shared secrets a flag means.
 NOTHING, SELF_MASK, MASK_KEY = 0, 1, 2

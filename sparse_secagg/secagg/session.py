@@ -22,7 +22,8 @@ and G the graph (drawn from SHA-256(D ‖ R) if it is regular),
     digest    = SHA-256(D ‖ R ‖ G)
     PRG(b_i)  : key HKDF(b_i;               "self mask" ‖ digest ‖ i ‖ i)
     PRG(s_ij) : key HKDF(X25519(mask keys); "pair mask" ‖ digest ‖ i ‖ j),   i < j
-    sealing and confirming, each way: HKDF(X25519(cipher keys); "share" ‖ digest ‖ i ‖ j)
+    sealing and confirming, each way:
+                HKDF(X25519(cipher keys) ‖ X25519(identities); "share" ‖ digest ‖ i ‖ j)
     signature : Ed25519 over digest ‖ message (D in place of the digest for AdvertiseKeys)
 
 What a client checks before it answers, and what that prevents:
@@ -33,7 +34,8 @@ What a client checks before it answers, and what that prevents:
  4. the agent agrees: ε, δ, adjacency, mechanism, cohort, budget ....... rounds that cost too much
  5. the keys of the neighbourhood, and who is absent, are in the root .. other keys for others, a
     graph of the server's choice
- 6. each key is signed for this document by its owner on the roster .... keys of the server's making
+ 6. identities are in the keys of pairs; keys of a neighbour whose share
+    does not open are signed for this document by their owner .......... keys of the server's making
  7. all keys differ, none is of low order .............................. masks that cancel by design
  8. t members advertised, and t sent shares that open .................. "nobody shared"
  9. shares come only from clients with keys ............................ members made up later
@@ -46,9 +48,10 @@ What a client checks before it answers, and what that prevents:
 15. messages have the kind, view, client and length expected ........... replays, other rounds
 16. each message is answered once, and none after a refusal ............ both kinds of shares
 
-A confirmation is a MAC under a key that only the two neighbours can compute, since their cipher
-keys are signed: it convinces the one it is for, which is all that check 13 needs, at a hundredth of
-the price of a signature. docs/secagg.md says what follows from the checks, and against whom.
+A share that opens, like a confirmation, was made under a key that takes the secret of one of the
+two identities: it convinces the one it is for, which is all that checks 6 and 13 need. Agreeing
+costs half as much as verifying a signature. docs/secagg.md says what follows from the checks, and
+against whom.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from sparse_secagg.secagg.keys import KEY_PAIRS, KeyPair, RoundId, derive_key, k
 from sparse_secagg.secagg.shamir import MAX_SHARES
 from sparse_secagg.secagg.wire import MAX_BITS
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 #: The messages of a client, in order; "confirm" only where the server may lie. A client may drop
 #: out before each of them.

@@ -257,7 +257,7 @@ class TestPolicy:
         """All fields of configuration and document, by values of every kind."""
         agent = ClientAgent(POLICY, budget)
         values = [None, True, 0, -1, 1, 2**70, 1e300, -0.5, 1e-300, "nan", "inf", "", [], {}]
-        values += [["1e30000000"], [1, "2"], [[[]]]]
+        values += [["1e30000000"], [1, "2"], [[[]]], "\ud800", "\0"]
         encoder = CountSketchEncoder(n_components=20, n_rows=5)
         config = json.loads(make_config(encoder=encoder).to_json())
         refused = 0
@@ -437,6 +437,10 @@ class TestBudget:
                 _ = budget.spent
         budget.path.write_bytes(data)
         assert budget.spent == spent
+
+    def test_names_that_no_file_can_hold(self, budget):
+        with pytest.raises(RefusedRoundError, match="budget"):
+            budget.meet("\ud800", 1, bytes(32))
 
     def test_rosters_do_not_go_back(self, budget):
         agent, (people, roster) = ClientAgent(POLICY, budget), identities(N)

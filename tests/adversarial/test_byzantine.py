@@ -15,8 +15,13 @@ import pytest
 
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg.client import ClientSecrets, ClientSession
-from sparse_secagg.secagg.keys import RoundId
-from sparse_secagg.secagg.messages import CONFIRMATION_BYTES, MASK_KEY, SELF_MASK
+from sparse_secagg.secagg.keys import X25519, RoundId
+from sparse_secagg.secagg.messages import (
+    CIPHERTEXT_BYTES,
+    CONFIRMATION_BYTES,
+    MASK_KEY,
+    SELF_MASK,
+)
 from sparse_secagg.secagg.quorums import has_quorums
 from tests.adversarial.lying import LyingServer, default_document
 
@@ -42,6 +47,8 @@ class RandomServer(LyingServer):
         self.corrupt = {int(i) for i in self.rng.permutation(n)[:colluders]}
         self.rate = self.rng.choice([0.0, 0.02, 0.1, 0.3])
         self.refusals, self.steps = [], []
+        #: Clients whose keys the server made, by the root that has them.
+        self.forged = {}
 
     def often(self, rate):
         return bool(self.rng.random() < rate)
@@ -64,7 +71,8 @@ class RandomServer(LyingServer):
         for i in self.clients:
             self.attempt(i, "share", views[self.often(self.rate)])
         for i in list(self.dealt):
-            shared = self.some(self.dealt, self.rate)
+            forged = self.forged[self.setups[i].root]
+            shared = self.some(self.dealt.keys() | forged, self.rate)
             self.attempt(i, "forward", shared=shared | ({i} if self.often(0.9) else set()))
         lists = self.lists()
         for i in list(self.masked):
@@ -75,8 +83,19 @@ class RandomServer(LyingServer):
         self.collude()
 
     def absent(self):
+        """Return what clients advertised, less some of them, and of some what they did not."""
         gone = set(self.clients) - self.some(self.clients, self.rate / 2)
-        return {j: row for j, row in self.advertised.items() if j not in gone}
+        rows = {j: row for j, row in self.advertised.items() if j not in gone}
+        forged = set(rows) - self.some(rows, self.rate / 4)
+        rows |= {j: X25519(self.rng.bytes(32)).public + self.rng.bytes(64) for j in forged}
+        self.forged[self.tree(rows).root] = forged
+        return rows
+
+    def ciphertext(self, dealer, recipient):
+        """Return what a dealer sealed; of one that is the server's, what opens for nobody."""
+        if dealer in self.forged[self.setups[recipient].root]:
+            return bytes(CIPHERTEXT_BYTES)
+        return super().ciphertext(dealer, recipient)
 
     def lists(self):
         """Three lists: the truth less some; without those that a victim masked towards; any."""
@@ -131,6 +150,8 @@ class RandomServer(LyingServer):
                 entries.append((row, columns.setdefault((i,), len(columns)), 1))
             for j in self.told[i] - {i}:
                 if self.knows(i, MASK_KEY) or self.knows(j, MASK_KEY):
+                    continue
+                if j in self.forged[self.setups[i].root]:
                     continue
                 name = (min(i, j), max(i, j), self.setups[i].digest)
                 entries.append((row, columns.setdefault(name, len(columns)), 1 if i < j else -1))
@@ -204,8 +225,8 @@ class TestRandomLies:
 
 
 def test_lies_succeed_on_clients_that_do_not_check(monkeypatch):
-    """The control: without counts and confirmed lists, the same lies determine partial sums."""
-    for check in ("_check_enough", "_check_confirmed", "_check_list", "_check_everybody"):
-        monkeypatch.setattr(ClientSession, check, lambda self, *args: None)
+    """The control: without counts, signatures and confirmed lists, lies determine partial sums."""
+    for check in ("enough", "signatures", "confirmed", "list", "everybody"):
+        monkeypatch.setattr(ClientSession, f"_check_{check}", lambda self, *args: None)
     case = (7, None, 4, 2)
-    assert not all(is_safe(play(case, seed, simulation=True)) for seed in range(150))
+    assert not all(is_safe(play(case, seed, simulation=True)) for seed in range(150, 450))

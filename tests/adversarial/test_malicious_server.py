@@ -16,9 +16,10 @@ import pytest
 
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.secagg import BelowThresholdError, ClientSession, ServerFaultError, shamir
+from sparse_secagg.secagg import client as client_module
 from sparse_secagg.secagg.client import mask_sign, pair_mask_key, self_mask_key
 from sparse_secagg.secagg.identities import Identity, Roster
-from sparse_secagg.secagg.keys import X25519, seal, unseal
+from sparse_secagg.secagg.keys import X25519, Jointly, seal, unseal
 from sparse_secagg.secagg.masks import MaskSum, add_modulo
 from sparse_secagg.secagg.messages import (
     CONFIRMATION_BYTES,
@@ -60,19 +61,42 @@ def test_an_honest_server_gets_the_sum():
 # -- the server between a client and the others -----------------------------------------------
 
 
+#: What stands in for the identities of all, where nobody's counts.
+EVERYBODY = X25519(b"everybody's" + bytes(21))
+
+
+def without_identities(monkeypatch):
+    """Let keys of pairs take this round's cipher keys alone."""
+    monkeypatch.setattr(Identity, "agreement", EVERYBODY)
+    monkeypatch.setattr(
+        client_module, "agreement_keys", lambda keys: [EVERYBODY.public] * len(keys)
+    )
+
+
+def unread(server, setup, clients):
+    """Let clients seem to have shared what opens for nobody."""
+    for j in clients:
+        dealt = next(iter(server.dealt.values()))
+        server.setups[j] = setup
+        server.dealt[j] = dataclasses.replace(dealt, present=np.zeros_like(dealt.present))
+
+
 def vector_by_forged_keys(server):
     """Stand between client 0 and all others; return its vector."""
     server.advertise()
     rows, secrets = forged_keys(server, 0)
     server.share(0, rows)
     setup, members = server.setups[0], server.members(0)
+    known = client_module.agreement_keys([server.roster.members[0].key])[0]
     shares, ciphertexts, masks = {}, [], MaskSum(LENGTH, setup.modulus)
     for j in members[1:]:
         mask_pair, cipher_pair = secrets[j]
-        keys = setup.derive(cipher_pair.agree(server.advertised[0][32:64]), "share", 0, j, 128)
+        agreed = Jointly(cipher_pair, EVERYBODY).agree(server.advertised[0][32:64] + known)
+        keys = setup.derive(agreed, "share", 0, j, 128)
         ciphertexts.append(seal(keys[64:96], bytes(2 * shamir.SHARE_BYTES)))
-        sealed = server.ciphertext(0, j)
-        shares[j] = unseal(keys[:32], sealed)[: shamir.SHARE_BYTES]
+        opened = unseal(keys[:32], server.ciphertext(0, j))
+        if opened is not None:
+            shares[j] = opened[: shamir.SHARE_BYTES]
         key = pair_mask_key(setup, mask_pair, server.advertised[0][:32], 0, j)
         masks.add(key, sign=mask_sign(0, j))
     present = np.arange(N) > 0
@@ -82,8 +106,9 @@ def vector_by_forged_keys(server):
     server.clients[0].receive(message.to_bytes())
     data = server.unsigned(server.clients[0].mask(server.rows[0]))
     values = MaskedInput.from_bytes(data, setup, 0).values
-    t = setup.share_threshold
-    ranks = np.arange(1, t + 1)
+    if len(shares) < setup.share_threshold:
+        raise BelowThresholdError(f"the server reads {len(shares)} of the shares for others")
+    ranks = np.arange(1, setup.share_threshold + 1)
     rows = np.array([np.frombuffer(shares[int(j)], np.uint8) for j in ranks])
     masks.add(self_mask_key(setup, 0, shamir.combine(ranks + 1, rows)))
     return add_modulo(values, masks.value(), setup.modulus, sign=-1)
@@ -91,28 +116,76 @@ def vector_by_forged_keys(server):
 
 class TestKeys:
     def test_keys_of_the_servers_making(self):
-        with pytest.raises(ServerFaultError, match="client 0 .*did not sign"):
+        """No share of theirs opens, and none that client 0 sealed for them can be read."""
+        with pytest.raises(BelowThresholdError, match="client 0 .*shares that open"):
             vector_by_forged_keys(LyingServer(document_of()))
 
-    def test_control_without_signatures(self, monkeypatch):
-        without(monkeypatch, "_check_signatures")
+    def test_what_is_sealed_takes_an_identity_to_read(self, monkeypatch):
+        without(monkeypatch, "_check_enough", "_check_signatures")
+        with pytest.raises(BelowThresholdError, match="reads 0 of"):
+            vector_by_forged_keys(LyingServer(document_of()))
+
+    def test_control_without_identities_in_the_keys_of_pairs(self, monkeypatch):
+        without_identities(monkeypatch)
         server = LyingServer(document_of())
         assert np.array_equal(vector_by_forged_keys(server), server.rows[0])
 
-    def test_keys_signed_for_another_round_or_by_another(self):
+    def few_by_forged_keys(self):
+        """Four of 24 stay away; the server plays them, with keys of its making, on every list.
+
+        Their shares open for nobody. A corrupt dealer's might not either, so that alone costs it no
+        place; but their masks are the server's, and what shows is the sum of the others.
+        """
+        away, rest = range(4), range(4, 24)
+        document = document_of(24, 14, threshold=22)
+        server = LyingServer(document).advertise()
+        for attempt in range(2, 256):  # until enough others sit around everybody
+            pairs = {j: X25519(bytes([attempt, j]) * 16) for j in away}
+            for j in away:
+                cipher = X25519(bytes([attempt, j, 1, 1]) * 8).public
+                server.advertised[j] = pairs[j].public + cipher + bytes(32)
+            setup = document.setup(server.tree().root)
+            if setup.graph.n_near(np.arange(24) >= 4).min() >= setup.share_threshold:
+                break
+        for i in rest:
+            server.share(i)
+        unread(server, setup, away)
+        for step in (server.forward, server.tell, server.confirm):
+            for i in rest:
+                step(i, range(24)) if step == server.tell else step(i)
+        total, masks = server.unmasked_sum(rest), MaskSum(LENGTH, setup.modulus)
+        for v in rest:
+            for j in server.told[v] & set(away):
+                key = pair_mask_key(setup, pairs[j], server.advertised[v][:32], j, v)
+                masks.add(key, sign=mask_sign(v, j))
+        return server, add_modulo(total, masks.value(), setup.modulus, sign=-1)
+
+    def test_keys_of_the_servers_making_for_clients_that_stay_away(self):
+        with pytest.raises(ServerFaultError, match="did not sign"):
+            self.few_by_forged_keys()
+
+    def test_control_without_signatures(self, monkeypatch):
+        """Fewer than the threshold of 22 show."""
+        without(monkeypatch, "_check_signatures")
+        server, total = self.few_by_forged_keys()
+        assert np.array_equal(total, server.truth(range(4, 24)))
+
+    @pytest.mark.parametrize("whose", ["another round's", "another client's"])
+    def test_keys_signed_for_another_round_or_by_another(self, whose):
         """Signatures are over the document and the client: none can be moved."""
         server = LyingServer(document_of()).advertise()
-        earlier = LyingServer(document_of(context=b"an earlier round")).advertise()
-        rows = {**server.advertised, 3: earlier.advertised[3]}
-        server.signatures[3] = earlier.signatures[3]
+        if whose == "another round's":
+            other, j = LyingServer(document_of(context=b"an earlier round")).advertise(), 3
+        else:
+            other, j = server, 4
+        server.advertised[3], server.signatures[3] = other.advertised[j], other.signatures[j]
+        if j == 4:
+            server.advertised.pop(4)
+        for i in server.advertised.keys() - {3}:
+            server.share(i)
+        unread(server, server.setups[0], [3])
         with pytest.raises(ServerFaultError, match="client 3 of the roster did not sign"):
-            server.share(0, rows)
-        server = LyingServer(document_of()).advertise()
-        rows = {**server.advertised, 3: server.advertised[4]}
-        rows.pop(4)
-        server.signatures[3] = server.signatures[4]
-        with pytest.raises(ServerFaultError, match="client 3 of the roster did not sign"):
-            server.share(0, rows)
+            server.forward(0)
 
     def test_a_graph_of_the_servers_choice(self, monkeypatch):
         """The root binds the keys; the graph follows from it. Any other root is another graph."""
@@ -425,14 +498,8 @@ class TestDocuments:
 
     def test_split_configurations(self):
         other = dataclasses.replace(document_of(), context=b"another")
-        server = LyingServer(document_of(), views={3: other}).advertise()
-        with pytest.raises(ServerFaultError, match="did not sign"):
-            server.share(0)
-
-    def test_a_vector_longer_than_its_mask(self):
-        server = LyingServer(document_of(length=1)).play("share")
-        server.rows = np.zeros((N, LENGTH), np.uint64)
-        with pytest.raises(RefusedRoundError, match="length=1"):
+        server = LyingServer(document_of(), views={3: other}).play("share")
+        with pytest.raises(ServerFaultError, match="client 3 .*did not sign"):
             server.forward(0)
 
     def test_messages_are_answered_once_and_in_their_turn(self):
@@ -491,24 +558,15 @@ class TestControls:
         with pytest.raises(KeyError):  # not a refusal: the one exception is promised
             self.made_up_member()
 
-    def long_vector(self):
-        """A mask of one entry is to hide a vector of six."""
+    def test_a_vector_longer_than_the_round(self, monkeypatch):
+        """A mask of one entry over a vector of six would hide none of the differences."""
         server = LyingServer(document_of(length=1)).play("share")
         server.rows = np.arange(N * LENGTH, dtype=np.uint64).reshape(N, LENGTH) ** 2
-        client = server.clients[0]
-        shared = [j for j in server.members(0) if j != 0]
-        data = b"".join(server.ciphertext(j, 0) for j in shared)
-        present = np.arange(N) > 0
-        message = ForwardedShares(server.setups[0].view, 0, present, np.frombuffer(data, np.uint8))
-        client.receive(message.to_bytes())
-        client.mask(server.rows[0])
-
-    def test_a_vector_longer_than_the_round(self, monkeypatch):
         with pytest.raises(RefusedRoundError, match="length=1"):
-            self.long_vector()
+            server.forward(0)
         without(monkeypatch, "_check_vector")
         with pytest.raises(ValueError, match="one shape"):  # not a refusal
-            self.long_vector()
+            server.forward(1)
 
     def test_a_list_of_another_round(self, monkeypatch):
         other = LyingServer(document_of(context=b"another")).play("forward").setups[0].view

@@ -10,7 +10,7 @@ from sparse_secagg.accounting import Ledger
 from tests.flower.conftest import LoopbackGrid, as_record, make_app, make_nodes, read_json
 
 flwr = pytest.importorskip("flwr")
-from flwr.app import Message, MessageType, RecordDict  # noqa: E402
+from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict  # noqa: E402
 
 from sparse_secagg.flower import PrivateFedAvg  # noqa: E402
 from sparse_secagg.round.parts import parts_of  # noqa: E402
@@ -226,6 +226,24 @@ def test_whatever_a_server_sends_is_refused(tmp_path, model, values, reason):
     (reply,) = grid.send_and_receive([Message(content, 100, MessageType.TRAIN)])
     assert reply.has_error()
     assert reason in reply.error.reason
+
+
+@pytest.mark.parametrize("kind", ["numpy.ndarray", "another"])
+def test_arrays_that_cannot_be_read_are_refused(tmp_path, model, kind):
+    roster = make_nodes(tmp_path)
+    grid = LoopbackGrid(make_app(change), tmp_path)
+
+    def spoil(stage, node, message):
+        if (stage, node) == ("mask", 100):
+            message.content["arrays"] = ArrayRecord({"w": Array("float32", (5, 4), kind, b"")})
+        return message
+
+    grid.change = spoil
+    strategy, *_ = run(
+        tmp_path, model, grid=grid, roster=roster, spec=SPEC.replace(min_survivors=3)
+    )
+    assert strategy.aggregate_.survivors.tolist() == [1, 2, 3]
+    assert "cannot be read" in replies_with_errors(grid)[0]
 
 
 def test_a_node_without_its_files_says_which(tmp_path, model):

@@ -19,7 +19,7 @@ from sparse_secagg.secagg.identities import (
     Identity,
     Member,
     Roster,
-    first_unsigned,
+    agreement_keys,
     is_signed,
 )
 from sparse_secagg.secagg.merkle import ABSENT, HashTree, is_proved, leaf
@@ -57,16 +57,36 @@ class TestIdentities:
         assert not is_signed(bytes(32), bytes(64), b"message")
         assert not is_signed(b"short", signature, b"message")
 
-    @pytest.mark.parametrize("forged", [(), (0,), (9,), (10, 24), (24,)])
-    def test_the_first_claim_that_does_not_hold_is_found_among_many(self, forged):
+    @pytest.mark.parametrize("n", [0, 1, 5])
+    def test_two_identities_agree(self, n):
+        """The keys that others work out of a roster are those of the owners' secrets."""
+        ann, others = Identity.new(), [Identity.new() for _ in range(n)]
+        keys = agreement_keys([who.public for who in others])
+        assert keys == [who.agreement.public for who in others]
+        for who, key in zip(others, keys):
+            assert ann.agreement.agree(key) == who.agreement.agree(ann.agreement.public)
+
+    def test_a_key_from_the_standard(self):
+        """RFC 8032, 7.1, test 1, on the other curve as libsodium's tests have it."""
+        seed = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+        who = Identity(seed)
+        expected = "d85e07ec22b0ad881537c2f44d662d1a143cf830c57aca4305d85c7a90f6b62e"
+        assert agreement_keys([who.public]) == [who.agreement.public]
+        assert who.agreement.public.hex() == expected
+
+    def test_keys_that_nobody_can_agree_with(self):
+        """y = 1 has no place on the other curve: it spoils no other key of its batch."""
         ann = Identity.new()
-        messages = [bytes([k]) for k in range(25)]
-        claims = [
-            (ann.public, ann.sign(b"other" if k in forged else message), message)
-            for k, message in enumerate(messages)
-        ]
-        assert first_unsigned(claims) == (forged[0] if forged else None)
-        assert first_unsigned([]) is None
+        neutral = (1).to_bytes(32, "little")
+        assert agreement_keys([ann.public, neutral, ann.public])[::2] == [ann.agreement.public] * 2
+
+    @pytest.mark.parametrize("key", [bytes(32), (2**255 - 20).to_bytes(32, "little")])
+    def test_keys_of_low_order_are_not_enrolled(self, key):
+        ann = Identity.new()
+        roster = Roster("team").add("ann", ann.public)
+        for how in (lambda: roster.add("eve", key), lambda: roster.rotate("ann", key)):
+            with pytest.raises(ValueError, match="of low order"):
+                how()
 
     def test_an_identity_is_shown_and_copied_nowhere(self):
         ann = Identity(b"s" * 32)
