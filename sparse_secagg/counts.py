@@ -64,6 +64,7 @@ from sparse_secagg.parameters import (
     round_parameters,
     takes_round_parameters,
 )
+from sparse_secagg.privacy.conversion import stated
 from sparse_secagg.public_randomness import resolve_seed
 from sparse_secagg.round.aggregate import Aggregate
 from sparse_secagg.round.run import open_ledger
@@ -551,7 +552,8 @@ class PrivateCounts(BaseEstimator):
             title=title,
             statement=self.statement(),
             caption=f"{min(len(records), report.BARS)} largest counts, n = {self.n_users_:,}, "
-            f"ε = {self.epsilon_:.3g}, δ = {self.delta:.3g}, {self.domain_.description}",
+            f"ε = {stated(self.epsilon_, 3)}, δ = {stated(self.delta, 3)}, "
+            f"{self.domain_.description}",
             facts=facts,
             command=command or repr(self),
             not_private=self.not_private_,
@@ -580,9 +582,10 @@ class PrivateCounts(BaseEstimator):
         check_is_fitted(self)
         observer = self.aggregates_["counts"].privacy.describe_observer()
         return (
-            f"All results on this page together are ({self.epsilon_:.4g}, {self.delta:.3g})-"
-            f"differentially private against {observer}: they would be about as likely if any one "
-            f"user's rows were replaced by nothing. Public are the number of users and the domain. "
+            f"All results on this page together are ({stated(self.epsilon_)}, "
+            f"{stated(self.delta, 3)})-differentially private against {observer}: they would "
+            "be about as likely if any one user's rows were replaced by nothing. Public are the "
+            "number of users and the domain. "
             f"Counts are of users after bounding: each user contributes at most {self.max_items_} "
             "items, drawn at random where it holds more."
         )

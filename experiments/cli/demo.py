@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from experiments.cli.options import AsJson, Output, Seed
+from sparse_secagg.privacy.conversion import stated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +67,8 @@ def train(seed: int) -> tuple[dict[str, Any], str]:
     config = TrainingConfig(task="digits-300", seed=seed)
     plain = run_training(config)
     private = run_training(config.with_values(compression=10, epsilon=4.0))
-    budget = f"ε = {private.epsilon:.2g}, {private.bits_per_parameter:.2g} bits per parameter"
+    budget = f"ε = {stated(private.epsilon, 2)}, "
+    budget += f"{private.bits_per_parameter:.2g} bits per parameter"
     values = {"epsilon": private.epsilon, "plain": plain.accuracy, "private": private.accuracy}
     return values | {"budget": budget}, (
         f"Training: {private.accuracy[-1]:.1%} of test digits right within {budget}, for "
@@ -87,7 +89,8 @@ def count(seed: int) -> tuple[dict[str, Any], str]:
     counts.fit(users, [data.vocabulary[k] for k in data.presence.indices])
     exact = dict(zip(names, np.diff(data.on(domain).tocsc().indptr).tolist()))
     top = [asdict(record) | {"exact": exact[record.item]} for record in counts.top(20)]
-    budget = f"ε = {counts.epsilon_:.2g}, 95 % intervals, ≤ {counts.max_items_} names per file"
+    budget = f"ε = {stated(counts.epsilon_, 2)}, 95 % intervals, "
+    budget += f"≤ {counts.max_items_} names per file"
     values = {"epsilon": counts.epsilon_, "top": top, "n": counts.n_users_, "budget": budget}
     text = ", ".join("{item} {count:.0f} ({low:.0f}–{high:.0f})".format(**r) for r in top[:5])
     return values, f"Counting, {budget}: {text}, …"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.options import AsJson, number, whole
+from sparse_secagg.privacy.conversion import stated
 
 RosterFile = Annotated[
     Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
@@ -206,8 +207,8 @@ def _reachable(name: str) -> str:
 
 def _sentence(values: dict[str, Any]) -> str:
     return (
-        f"{len(values['survivors'])} survivors: epsilon {values['epsilon']:.4g} at delta "
-        f"{values['delta']:.3g}; written: {values['output']}"
+        f"{len(values['survivors'])} survivors: epsilon {stated(values['epsilon'])} at delta "
+        f"{stated(values['delta'], 3)}; written: {values['output']}"
     )
 
 
@@ -226,6 +227,6 @@ def budget(
         typer.echo(json.dumps({name: getattr(account, name) for name in names}))
         return
     typer.echo(
-        f"{account.rounds} rounds: epsilon {account.spent:.4g} of {account.epsilon:.4g} spent, "
+        f"{account.rounds} rounds: epsilon {stated(account.spent)} of {account.epsilon:.4g} spent, "
         f"{account.left:.4g} left (delta {account.delta:.3g})"
     )

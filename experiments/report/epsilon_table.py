@@ -17,6 +17,7 @@ from experiments.report.tables import TextTable, print_table
 from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian
 from sparse_secagg.parameters import default
 from sparse_secagg.privacy import Sampling
+from sparse_secagg.privacy.conversion import stated
 
 #: So fine a grid that rounding does not show: the table is about z, not about bits.
 _N_BITS = 40
@@ -101,15 +102,13 @@ def as_table(setting: Setting, rows: Sequence[EpsilonRow]) -> TextTable:
     """Return a column for each observer."""
     title = (
         f"ε after {setting.rounds:,} rounds of {setting.clients:,} of {setting.population:,} "
-        f"clients, δ = {setting.delta:.3g}"
+        f"clients, δ = {stated(setting.delta, 3)}"
     )
     columns = {"z": "noise_multiplier", "server": "server"}
     if setting.colluders:
         columns[f"server + {setting.colluders}"] = "colluders"
     columns |= {"release": "release", "trusted server": "trusted_server"}
-    body = [
-        [f"{getattr(row, n):.4g}".replace("inf", "∞") for n in columns.values()] for row in rows
-    ]
+    body = [[stated(getattr(row, n)).replace("inf", "∞") for n in columns.values()] for row in rows]
     return TextTable(title, tuple(columns), tuple(map(tuple, body)), 0)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.report.style import PALETTE, finish, new_figure, tidy
 from sparse_secagg.planner import Plan, TradeOff, trade_offs
+from sparse_secagg.privacy.conversion import stated
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,7 +143,7 @@ def _choice(made: Plan) -> str:
 
 
 def _caption(made: Plan) -> str:
-    target = f"ε = {made.epsilon_server:.3g}, δ = {made.delta:.0e}"
+    target = f"ε = {stated(made.epsilon_server, 3)}, δ = {stated(made.delta, 1)}"
     if made.target is not None and made.target["noise_multiplier"] is not None:
         target = f"z = {made.noise_multiplier:.3g}"
     parts = [f"d = {made.d:,}", f"n = {made.n_clients:,}", target]

@@ -23,6 +23,7 @@ from sklearn.base import BaseEstimator
 
 from solvers.parallel import for_each
 from sparse_secagg.clipped_rows import ClippedRows, clip_factors
+from sparse_secagg.exceptions import InfeasibleError
 from sparse_secagg.mechanisms.calibration import GridProblem, least_noise
 from sparse_secagg.mechanisms.parameters import EncodeReport, MechanismParameters
 from sparse_secagg.mechanisms.randomness import Randomness, as_randomness
@@ -31,7 +32,7 @@ from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
 from sparse_secagg.mechanisms.sums import mean_of_sum
 from sparse_secagg.parameters import MAX_BITS, NoiseParameters, check_parameters, documented
-from sparse_secagg.privacy.conversion import rdp_to_dp
+from sparse_secagg.privacy.conversion import rdp_to_dp, smallest_epsilon
 from sparse_secagg.privacy.curves import (
     DEFAULT_ORDERS,
     MIN_VARIANCE,
@@ -457,6 +458,13 @@ def _add_modulo(
 def gaussian_multiplier(epsilon: float, delta: float, rounds: int) -> float:
     """Return about the noise multiplier at which the Gaussian mechanism is (ε, δ)-DP."""
     orders = np.array(DEFAULT_ORDERS)
+    if not epsilon > (least := smallest_epsilon(orders, delta)):
+        raise InfeasibleError(
+            f"epsilon={epsilon:g} is not above {least:.2g}, the least that the account can tell "
+            f"from 0 at delta={delta:g}; ask for more.",
+            "epsilon",
+            least,
+        )
 
     def epsilon_at(variance: float) -> float:
         return rdp_to_dp(orders, rounds * gaussian_rdp(orders, math.sqrt(variance)), delta)

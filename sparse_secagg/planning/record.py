@@ -18,6 +18,7 @@ from sparse_secagg.encoders import (
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
 from sparse_secagg.parameters import SketchClip
 from sparse_secagg.privacy import RoundPrivacy, Sampling
+from sparse_secagg.privacy.conversion import stated
 from sparse_secagg.secagg.quorums import GraphParameters, graph_parameters
 
 #: Parameters of the mechanism that say what its noise was sized for.
@@ -343,11 +344,11 @@ class Plan:
     def _explain_privacy(self) -> str:
         against = self.privacy.describe_observer("colluders" if self.colluders else "server")
         return (
-            f"Privacy over {self.rounds} round(s), delta = {self.delta:.3g}: "
-            f"epsilon {self.epsilon_server:.4g} against {against}, "
-            f"{self.epsilon_release:.4g} against {self.privacy.describe_observer('release')}. "
+            f"Privacy over {self.rounds} round(s), delta = {stated(self.delta, 3)}: "
+            f"epsilon {stated(self.epsilon_server)} against {against}, "
+            f"{stated(self.epsilon_release)} against {self.privacy.describe_observer('release')}. "
             f"Noise multiplier z = {self.noise_multiplier:.4g} per round (zCDP epsilon "
-            f"{self.zcdp_epsilon:.4g})."
+            f"{stated(self.zcdp_epsilon)})."
         )
 
     def _explain_error(self) -> list[str]:

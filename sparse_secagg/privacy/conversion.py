@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sparse_secagg.privacy.curves import check_orders
 
-__all__ = ["rdp_to_dp", "rdp_to_zcdp"]
+__all__ = ["rdp_to_dp", "rdp_to_zcdp", "smallest_epsilon", "stated"]
 
 
 def rdp_to_dp(
@@ -85,8 +86,72 @@ def _convert(orders: NDArray[Any], rdp: NDArray[Any], delta: float) -> float:
     # TV <= sqrt(1 - exp(-KL)) and KL <= every Rényi divergence: ε = 0 when that is below δ.
     if (delta**2 + np.expm1(-rdp) > 0).any():
         return 0.0
+    return _smallest_candidate(orders, rdp, delta)
+
+
+def _smallest_candidate(orders: NDArray[Any], rdp: NDArray[Any] | float, delta: float) -> float:
     candidates = rdp + np.log1p(-1.0 / orders) - np.log(delta * orders) / (orders - 1.0)
     return max(0.0, float(candidates.min()))
+
+
+def smallest_epsilon(orders: ArrayLike, delta: float) -> float:
+    """Return the least ε that these orders can tell from 0 at this δ: that of no divergence.
+
+    Parameters
+    ----------
+    orders : array-like
+        Orders α > 1.
+    delta : float
+        Failure probability δ.
+
+    Returns
+    -------
+    float
+        The least ε; 0 if every one can be told.
+
+    See Also
+    --------
+    rdp_to_dp : The conversion that this is a limit of.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy import DEFAULT_ORDERS
+    >>> from sparse_secagg.privacy.conversion import smallest_epsilon
+    >>> round(smallest_epsilon(DEFAULT_ORDERS, delta=1e-6), 4)
+    0.0011
+    """
+    return _smallest_candidate(check_orders(orders), 0.0, delta)
+
+
+def stated(value: float, digits: int = 4) -> str:
+    """Return ε or δ in so many digits, rounded up: what is promised is never less than was spent.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+    digits : int
+        Significant digits.
+
+    Returns
+    -------
+    str
+        Its shortest decimal form, or the next above with so many digits.
+
+    See Also
+    --------
+    rdp_to_dp : Where ε comes from.
+
+    Examples
+    --------
+    >>> from sparse_secagg.privacy.conversion import stated
+    >>> stated(0.12345), stated(1.1), stated(1.23449e-06, 3)
+    ('0.1235', '1.1', '1.24e-06')
+    """
+    if not math.isfinite(value):
+        return f"{value:g}"
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value)))
+    return f"{float(rounded):.{digits}g}"
 
 
 def rdp_to_zcdp(orders: ArrayLike, rdp: ArrayLike) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sparse_secagg.privacy.conversion import rdp_to_dp, rdp_to_zcdp
+from sparse_secagg.privacy.conversion import rdp_to_dp, rdp_to_zcdp, stated
 from sparse_secagg.privacy.curves import (
     DEFAULT_ORDERS,
     check_orders,
@@ -263,7 +263,8 @@ class RoundPrivacy:
         observers += ["colluders"] if self.colluders and not self.central else []
         observers += ["release"] if self.sampling is not None and not self.central else []
         parts = [
-            f"({self.epsilon(who):.4g}, {self.delta:.3g})-DP against {self.describe_observer(who)}"
+            f"({stated(self.epsilon(who))}, {stated(self.delta, 3)})-DP against "
+            f"{self.describe_observer(who)}"
             for who in observers
         ]
         return f"{'; '.join(parts)} ({self.adjacency})"

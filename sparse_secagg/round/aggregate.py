@@ -23,6 +23,7 @@ import solvers
 from solvers.operators import Operator
 from sparse_secagg.exceptions import AggregateFileError
 from sparse_secagg.parameters import default
+from sparse_secagg.privacy.conversion import stated
 from sparse_secagg.privacy.observers import Costed, RoundPrivacy
 from sparse_secagg.privacy.sampling import Sampling
 from sparse_secagg.private_files import open_private
@@ -88,10 +89,10 @@ class RoundResult(Costed):
 
     def __str__(self) -> str:
         rows = {
-            "privacy": f"({self.epsilon:.4g}, {self.delta:.3g})-DP against {self.observer} "
-            f"({self.privacy.adjacency})"
+            "privacy": f"({stated(self.epsilon)}, {stated(self.delta, 3)})-DP against "
+            f"{self.observer} ({self.privacy.adjacency})"
             + (", NOT PRIVATE: simulated or without noise" if self.not_private else ""),
-            "zcdp_epsilon": f"{self.zcdp_epsilon:.4g}",
+            "zcdp_epsilon": stated(self.zcdp_epsilon),
             "clients": f"{self.n_survivors:,} of {self.n_clients:,}",
             "sketch": f"{self.dim:,} -> {self.n_components:,}",
             "noise_std": f"{self.noise_std:.4g}",

@@ -26,6 +26,9 @@ from sparse_secagg.accounting import (
     skellam_rdp,
     subsampled_rdp_without_replacement,
 )
+from sparse_secagg.exceptions import InfeasibleError
+from sparse_secagg.mechanisms import DiscreteGaussian
+from sparse_secagg.privacy.conversion import smallest_epsilon, stated
 
 BETA = math.exp(-0.5)
 ORDERS = np.array(INTEGER_ORDERS)
@@ -253,6 +256,26 @@ def test_dropout_shortfall():
     for lost, expected in [(0.0, 1.0), (0.1, 1.06), (0.2, 1.13), (0.3, 1.21), (0.5, 1.46)]:
         value = epsilon(gaussian_rdp(ORDERS, z * math.sqrt(1 - lost)))
         assert value == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.parametrize("digits", [2, 3, 4])
+def test_what_is_stated_is_never_less(digits):
+    rng = np.random.default_rng(0)
+    for value in (*(10 ** rng.uniform(-9, 4, 500)), 1.1, 0.12345, 1.2344999, 1.2345e-6, 139.0):
+        text = stated(value, digits)
+        assert value <= float(text) <= value * (1 + 10.0 ** (1 - digits))
+    assert [stated(v, digits) for v in (1.1, 2.0, 0.0, math.inf)] == ["1.1", "2", "0", "inf"]
+
+
+def test_an_epsilon_that_cannot_be_told_from_0_is_refused():
+    """Its noise was 300 times what a slightly larger ε takes, and ε was stated as 0."""
+    least = smallest_epsilon(DEFAULT_ORDERS, 1e-6)
+    mechanism = DiscreteGaussian(epsilon=0.999 * least, delta=1e-6, n_bits=40)
+    with pytest.raises(InfeasibleError, match=r"is not above 0.0011, the least"):
+        mechanism.calibrate(100, 50)
+    found = mechanism.set_params(epsilon=1.3 * least).calibrate(100, 50)
+    noise = math.sqrt(float(found.variance) * 100) * found.gamma / found.clip_norm
+    assert noise == pytest.approx(math.sqrt(2 * math.log(1e6)) / (1.3 * least), rel=0.6)
 
 
 def test_total_variation_is_charged_to_delta():
