@@ -439,6 +439,9 @@ class TestBudget:
         assert budget.spent == spent
 
     def test_names_that_no_file_can_hold(self, budget):
+        config = json.loads(make_config().to_json()) | {"round_id": "\ud800"}
+        with pytest.raises(RefusedRoundError, match="round_id"):
+            RoundConfig.from_json(signed(config))
         with pytest.raises(RefusedRoundError, match="budget"):
             budget.meet("\ud800", 1, bytes(32))
 

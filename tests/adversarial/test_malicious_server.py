@@ -187,6 +187,16 @@ class TestKeys:
         with pytest.raises(ServerFaultError, match="client 3 of the roster did not sign"):
             server.forward(0)
 
+    def test_a_signed_key_whose_share_does_not_open_costs_nobody_its_place(self):
+        """The client was restarted in between; what its neighbours signed is still there."""
+        server, people = LyingServer(document_of()).play("share"), identities(N)[0]
+        state = server.clients[0].save()
+        client = ClientSession.load(state, identity=people[0], roster=server.roster)
+        server.clients[0] = client
+        unread(server, server.setups[0], [3])
+        server.forward(0)
+        assert client._complaints == (3,)
+
     def test_a_graph_of_the_servers_choice(self, monkeypatch):
         """The root binds the keys; the graph follows from it. Any other root is another graph."""
         server = LyingServer(document_of(24, 14)).advertise()
