@@ -61,11 +61,7 @@ _START, _ROUNDS, _STUDY = "Start here", "Between real parties", "Experiments"
 #: A command, where the help lists it, and examples.
 _COMMANDS: tuple[tuple[Any, str, str, *tuple[str, ...]], ...] = (
     (demo, _START, "", "--json --seed 1"),
-    (
-        count,
-        _START,
-        "sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1",
-    ),
+    (count, _START, "sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1"),
     (plan, _START, "--dim 1e6 --clients 1e4 --epsilon 1 --sparsity 1000 --plot plan.png"),
     (epsilon, _START, "--preset f-emnist", "--clients 100 --population 3400 --rounds 1500"),
     (warmup, _START, ""),
@@ -84,12 +80,7 @@ _COMMANDS: tuple[tuple[Any, str, str, *tuple[str, ...]], ...] = (
         "--preset sparsity --jobs 2",
         "--axis compression=5,10,50 --axis epsilon=0.5,1,2 --decoder linear,lasso,amp",
     ),
-    (
-        reproduce,
-        _STUDY,
-        "list",
-        "compression-vs-noise --task mnist --scale full --data DIR",
-    ),
+    (reproduce, _STUDY, "list", "compression-vs-noise --task mnist --scale full --data DIR"),
     (compare, _STUDY, "updates --compression 10,50 --epsilon 1,4"),
 )
 for _command, _panel, *_examples in _COMMANDS:

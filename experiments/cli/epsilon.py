@@ -13,10 +13,7 @@ from rich.console import Console
 from experiments.cli import options as opt
 
 
-@opt.takes(
-    "clients population rounds delta colluders adjacency",
-    many="noise_multiplier",
-)
+@opt.takes("clients population rounds delta colluders adjacency", many="noise_multiplier")
 def epsilon(
     given: opt.Given,
     preset: Annotated[

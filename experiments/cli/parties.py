@@ -136,11 +136,7 @@ def join(
     x = _read_vector(vector)
     policy = AgentPolicy(max_epsilon, max_delta, colluders=corrupt, dim=x.size)
     agent = ClientAgent(policy, Budget(budget))
-    me, group, context = (
-        Identity.load(identity),
-        Roster.load(roster),
-        client_context(certificate),
-    )
+    me, group, context = (Identity.load(identity), Roster.load(roster), client_context(certificate))
     try:
         join_round(
             (host, port),

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from experiments.recordings.importers import opened
+from experiments.recordings.recording import Recording
 from experiments.report.console import sweep_progress
 from experiments.report.figures import draw_paper, draw_phase, draw_sweep
 from experiments.report.findings import as_document, show_findings, write_findings
@@ -31,11 +32,7 @@ from experiments.results.table import SweepTable
 from experiments.sweeps.axes import AXES, Value, parse_axis
 from experiments.sweeps.cell import Cell, Inputs
 from experiments.sweeps.cells import HittersCell, RecordingCell, TaskCell
-from experiments.sweeps.engine import (
-    describe_failures,
-    missing_draws,
-    run_sweep,
-)
+from experiments.sweeps.engine import describe_failures, missing_draws, run_sweep
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.presets import PRESETS, Preset, get_preset
 from experiments.sweeps.store import Store, StoreError
@@ -120,7 +117,7 @@ def _decoders(request: SweepRequest, preset: Preset, kind: str) -> tuple[str, ..
     usual = preset.task_decoders if kind == "task" else preset.decoders
     if kind == "recording" and not request.preset:
         first = (request.encoders or ("count_sketch",))[0]
-        usual = default_decoders(first, _shapes(request))
+        usual = default_decoders(first, Recording.open(str(request.recording)).shapes)
     if kind == "hitters" and not request.preset:
         usual = ("linear", "amp")
     names = tuple(request.decoders) or usual
@@ -140,13 +137,6 @@ def default_decoders(encoder: str, shapes: Mapping[str, tuple[int, ...]]) -> tup
     if any(len(shape) > 1 for shape in shapes.values()):
         names += ["amp:low_rank", "amp:low_rank,debias", "amp:auto", "amp:auto,debias"]
     return tuple(names)
-
-
-def _shapes(request: SweepRequest) -> Mapping[str, tuple[int, ...]]:
-    from experiments.recordings.recording import Recording
-
-    assert request.recording is not None
-    return Recording.open(request.recording).shapes
 
 
 def _base(

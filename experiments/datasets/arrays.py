@@ -27,31 +27,22 @@ _NPY_HEADERS = {
 }
 
 
-def npz_names(path: Path) -> list[str]:
-    """Return the names of the arrays in an ``.npz`` file."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
-    except Exception as error:  # zipfile fails on damage in as many ways as there are
-        raise DataError(f"{path} is not a readable .npz file ({error}); get it again.") from error
-
-
 def read_npz(path: Path, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the named arrays of an ``.npz`` file: numbers, booleans or fixed-width strings."""
-    present = npz_names(path)
-    absent = [name for name in names if name not in present]
-    if absent:
-        raise DataError(
-            f"{path} lacks the array{'s' * (len(absent) > 1)} {', '.join(absent)}; it holds "
-            f"{', '.join(present) or 'nothing'}. Save it as "
-            f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
-        )
     try:
         with zipfile.ZipFile(path) as archive:
+            present = [name[:-4] for name in archive.namelist() if name.endswith(".npy")]
+            absent = [name for name in names if name not in present]
+            if absent:
+                raise DataError(
+                    f"{path} lacks the array{'s' * (len(absent) > 1)} {', '.join(absent)}; it "
+                    f"holds {', '.join(present) or 'nothing'}. Save it as "
+                    f"numpy.savez(path, {', '.join(f'{name}=...' for name in names)})."
+                )
             return [_read_member(archive, f"{name}.npy", path) for name in names]
     except DataError:
         raise
-    except Exception as error:
+    except Exception as error:  # zipfile fails on damage in as many ways as there are
         raise DataError(f"{path} cannot be read ({error}); get it again.") from error
 
 

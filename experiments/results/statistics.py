@@ -172,21 +172,11 @@ def _half(variance: float, freedom: int, n: int, rate: float) -> float:
 
 @dataclass(frozen=True)
 class Winner:
-    """Who did best in one setting.
+    """Who did best in one setting."""
 
-    Attributes
-    ----------
-    best : str
-        The decoder with the best mean.
-    mean : Interval
-        That mean.
-    gaps : dict of str to Gap
-        The others against it, on the same draws; from the nearest.
-    """
-
-    best: str
-    mean: Interval
-    gaps: dict[str, Gap]
+    best: str  # the decoder with the best mean
+    mean: Interval  # that mean
+    gaps: dict[str, Gap]  # the others against it, on the same draws; from the nearest
 
     @property
     def tied(self) -> tuple[str, ...]:

@@ -59,14 +59,7 @@ class SyntheticClients:
 
 
 def synthetic_clients(
-    kind: str,
-    *,
-    dim: int,
-    n_clients: int,
-    sparsity: int,
-    norm: float,
-    spread: float,
-    seed: int,
+    kind: str, *, dim: int, n_clients: int, sparsity: int, norm: float, spread: float, seed: int
 ) -> SyntheticClients:
     """Draw a mean of one of :data:`MEANS`, scaled to ``norm``, and return its clients.
 

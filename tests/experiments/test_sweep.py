@@ -242,6 +242,8 @@ def test_seeds_are_outermost_so_that_whole_repetitions_finish_first():
     seeds = [cell.seed for cell in GRID.cells()]
     assert seeds == sorted(seeds)
     assert len(group_draws(GRID.cells())) == 8
+    several = Grid({"compression": (2,)}, [BASE, BASE.with_values(norm=0.2)], seeds=2)
+    assert [cell.seed for cell in several.cells()] == [0, 0, 1, 1]
 
 
 def test_every_result_says_which_packages_made_it():
