@@ -6,21 +6,30 @@ import warnings
 import numpy as np
 import pytest
 
-from sparse_secagg import SparseSecAgg
+from sparse_secagg import (
+    BlockEncoder,
+    CountSketchEncoder,
+    HadamardEncoder,
+    IdentityEncoder,
+    SparseSecAgg,
+)
 
 N, D, S = 400, 2000, 20
 X = np.zeros((N, D))
 X[:, :S] = 0.2
 TRUTH = X.mean(axis=0)
+MIXED = np.zeros((N, D))  # what half of the clients hold, and the others
+MIXED[: N // 2, ::50] = 0.1
+MIXED[N // 2 :, 25::100] = 0.15
 
 
-def fitted(decoder="amp", seed=0, **options):
+def fitted(decoder="amp", seed=0, X=X, at_fit=None, **options):
     options = {"compression": 5, "epsilon": 2.0, "n_bits": 18, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return SparseSecAgg(
             decoder=decoder, random_state=seed, simulation_seed=seed, **options
-        ).fit(X)
+        ).fit(X, **(at_fit or {}))
 
 
 @pytest.mark.parametrize("decoder", ["amp", "working_set"])
@@ -32,6 +41,46 @@ def test_intervals_cover_through_the_whole_pipeline(decoder, encoder):
         low, high = fitted(decoder, seed, encoder=encoder).confidence_interval(0.95).T
         inside.append(np.mean((low <= TRUTH) & (high >= TRUTH)))
     assert 0.94 <= np.mean(inside) <= 0.96
+
+
+def weighted(seed):
+    weights = np.linspace(0.2, 1.0, N)
+    return {}, {"sample_weight": weights}, weights @ MIXED / weights.sum()
+
+
+def dropouts(seed):
+    gone = np.random.default_rng([3, seed]).choice(N // 2, 80, replace=False)
+    return {}, {"dropouts": gone.tolist()}, np.delete(MIXED, gone, axis=0).mean(axis=0)
+
+
+def layers(seed):
+    parts = {"a": slice(0, 1200), "b": slice(1200, 1900), "c": slice(1900, D)}
+    encoders = {"a": CountSketchEncoder(compression=5, n_rows=8)}
+    encoders |= {"b": HadamardEncoder(compression=4), "c": IdentityEncoder()}
+    encoder = BlockEncoder(parts, encoder=encoders)
+    # layers are clipped one by one: none of them is cut
+    return {"encoder": encoder, "clip_norm": 2.0}, {}, MIXED.mean(axis=0)
+
+
+def single_precision(seed):
+    return {"X": MIXED.astype(np.float32)}, {}, MIXED.mean(axis=0)
+
+
+@pytest.mark.parametrize("kind", [weighted, dropouts, layers, single_precision])
+def test_intervals_cover_in_every_kind_of_round(kind):
+    """Twelve draws, of clients whose halves hold different entries."""
+    inside, every = [], {"encoder": CountSketchEncoder(compression=5, n_rows=8)}
+    for seed in range(12):
+        options, at_fit, truth = kind(seed)
+        estimator = fitted("amp", seed, at_fit=at_fit, **{**every, "X": MIXED, **options})
+        low, high = estimator.confidence_interval(0.95).T
+        inside.append((low <= truth) & (high >= truth))
+    assert 0.94 <= np.mean(inside) <= 0.96
+    for part in (slice(0, 1200), slice(1200, 1900), slice(1900, D)):
+        shares = np.mean(np.array(inside)[:, part], axis=1)
+        assert abs(np.mean(shares) - 0.95) <= 5 * np.sqrt(
+            0.95 * 0.05 / np.size(inside[0][part]) / 12
+        )
 
 
 def test_simultaneous_intervals_cover_everything_and_dropouts_widen_them():
