@@ -19,6 +19,7 @@ from experiments.report.style import (
     apart,
     decoder_label,
     decoder_style,
+    decoder_styles,
     finish,
     mark_values,
     new_figure,
@@ -162,14 +163,13 @@ def _curves(table: SweepTable, metric: str, width: float) -> Figure:
     logarithmic = _is_logarithmic(metric)
     only = str(table.fixed.get("decoder", ""))
     names = list(dict.fromkeys(str(row.setting.get("decoder", only)) for row in rows))
-    looks = {name: decoder_style(name) for name in names}
+    looks = decoder_styles(names)
     for panel, (title, members) in zip(axes, panels.items()):
         found = _by(members, lambda row: str(row.setting.get("decoder", only)), axis)
         curves = {name: found[name] for name in names if name in found}
-        for name, look in _draw(panel, axis, curves, looks, decoder_label, logarithmic).items():
-            if metric == "relative_error":
-                _own_limit(panel, axis, curves[name], name, look)
+        _draw(panel, axis, curves, looks, decoder_label, logarithmic)
         if metric == "relative_error":
+            _own_limits(panel, axis, curves, looks)
             _theory(panel, axis, members, table)
         _decorate(panel, axis, [row.setting[axis] for row in members], logarithmic)
         panel.set_title(title)
@@ -235,14 +235,20 @@ def _curve(
         panel.fill_between(x, low, high, where=known, color=look["color"], alpha=0.15, lw=0)
 
 
-def _own_limit(
-    panel: Axes, axis: str, rows: Sequence[Summary], name: str, look: dict[str, Any]
+def _own_limits(
+    panel: Axes,
+    axis: str,
+    curves: Mapping[str, Sequence[Summary]],
+    looks: Mapping[str, dict[str, Any]],
 ) -> None:
-    """Draw what state evolution says that message passing can reach, in its decoder's colour."""
-    x, y = _prediction(axis, rows, "theory_limit")
-    if len(x):
-        label = f"limit of {decoder_label(name)}"
-        panel.plot(x, y, ":", color=look["color"], linewidth=1.3, label=label)
+    """Draw what state evolution says that message passing can reach, in its decoder's colour.
+
+    Forms of one decoder have one colour: the dots of each are farther apart than the last one's.
+    """
+    known = {name: _prediction(axis, rows, "theory_limit") for name, rows in curves.items()}
+    for k, (name, (x, y)) in enumerate((n, found) for n, found in known.items() if len(found[0])):
+        look = {"color": looks[name]["color"], "linestyle": (0, (1, 1.65 + 2.5 * k))}
+        panel.plot(x, y, linewidth=1.3, label=f"limit of {decoder_label(name)}", **look)
 
 
 def _theory(panel: Axes, axis: str, rows: Sequence[Summary], table: SweepTable) -> None:

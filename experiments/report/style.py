@@ -59,6 +59,19 @@ def decoder_style(decoder: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "linestyle": _LINES[line], **filled}
 
 
+def decoder_styles(decoders: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the looks of a figure's decoders: forms of one differ in their lines, if few."""
+    looks: dict[str, dict[str, Any]] = {}
+    for decoder in decoders:
+        look = decoder_style(decoder)
+        alike = [own for own in looks.values() if own["marker"] == look["marker"]]
+        taken = [own["linestyle"] for own in alike]
+        if look["linestyle"] in taken:
+            look["linestyle"] = next((x for x in _LINES if x not in taken), look["linestyle"])
+        looks[decoder] = look
+    return looks
+
+
 def decoder_label(decoder: str) -> str:
     """Return a decoder's text as a picture shows it: files without their folders, long ones cut."""
     text = re.sub(r"=[^,]*/", "=", decoder)

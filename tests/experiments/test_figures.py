@@ -307,6 +307,21 @@ def test_curves_that_coincide_are_told_apart():
     assert style.apart({"a": [1.0, 2.0], "b": [1.0, 2.2]}) == {}
 
 
+def test_forms_of_one_decoder_and_their_limits_are_told_apart():
+    forms = ["amp", "amp:debias", "amp:groups", "amp:scores=a.csv", "amp:positive", "amp:low_rank"]
+    looks = style.decoder_styles(["linear", *forms])
+    assert len({str(looks[name]["linestyle"]) for name in forms}) == len(forms)
+    made = curves(decoders=("amp", "amp:low_rank,debias", "auto"))
+    for result in made.results:
+        result.metrics["theory_limit"] = 0.5
+    limits = [
+        (line.get_color(), line._dash_pattern)
+        for line in draw_sweep(made).axes[0].lines
+        if str(line.get_label()).startswith("limit of")
+    ]
+    assert len({str(each) for each in limits}) == len(limits) == 3
+
+
 def test_captions_say_what_does_not_vary(recorded):
     text = caption(curves())
     for words in ("d = 5,000", "n = 500", "r = 10", "z = 1", "b = 18", "seeds 0–2"):
