@@ -192,7 +192,7 @@ def problems(n: int) -> Iterator[tuple[str, np.ndarray, float, int, str]]:
         x = signal(kinds[k % len(kinds)], d, rng)
         noise = 1.1e-3 * float(rng.choice([0.5, 1.0, 3.0]))
         m = d // int(rng.choice([3, 5, 10]))
-        nonzero = np.count_nonzero(x)
+        nonzero = int(np.count_nonzero(x))
         if nonzero < d and m < 3 * nonzero:
             control = (f"control: {kinds[k % len(kinds)]}", x, noise, m, ensembles[k % 4])
             m = 3 * nonzero
