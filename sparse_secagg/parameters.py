@@ -73,7 +73,7 @@ class NoiseParameters:
     epsilon: float = parameter(
         1.0,
         positive,
-        "ε of (ε, δ)-DP, of all ``rounds`` together, against ``observer``.",
+        "ε of (ε, δ)-DP of all ``rounds`` together; ``observer`` says against whom.",
     )
     delta: float = parameter(1e-5, probability, "δ of (ε, δ)-DP.")
     noise_multiplier: float | None = parameter(

@@ -25,7 +25,9 @@ def _whole(text: str) -> Any:
 
 
 @takes(
-    "epsilon delta",
+    "",
+    epsilon=option("epsilon", text="ε of all rounds of this count together; 1 if left out."),
+    delta=option("delta", text="δ of the same; 1e-6 if left out."),
     domain=Annotated[
         str | None,
         typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),

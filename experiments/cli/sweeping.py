@@ -321,12 +321,18 @@ def run_grid(grid: Grid, store: Store, options: RunOptions, console: Console) ->
     total = len(grid.cells())
     if todo < total:
         console.print(f"{total - todo} of {total} cells were done before.", highlight=False)
-    with sweep_progress(todo, console) as progress:
-        return run_sweep(
-            grid,
-            store=store,
-            jobs=options.jobs,
-            backend=options.backend,
-            scheduler=options.scheduler,
-            progress=progress,
-        )
+    try:
+        with sweep_progress(todo, console) as progress:
+            return run_sweep(
+                grid,
+                store=store,
+                jobs=options.jobs,
+                backend=options.backend,
+                scheduler=options.scheduler,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        left = sum(map(len, missing_draws(grid, store)))
+        text = f"interrupted: {total - left} of {total} cells are kept; the same command goes on."
+        Console(stderr=True).print(text, highlight=False)
+        raise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -68,6 +71,13 @@ def run_unordered(
                 yield from Parallel(batch_size=1)(calls[start : start + step])
             return
         yield from parallel(calls)
+
+
+def leave_interrupts_to_the_parent() -> None:
+    """Ignore Ctrl-C in a worker, which the terminal sends to it, too: its parent ends it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and multiprocessing.current_process().name != "MainProcess":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def connect(scheduler: str | None) -> Any:

@@ -1,8 +1,11 @@
 """What a command says of options that are wrong, and how it ends when it is interrupted."""
 
+import contextlib
 import errno
+import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -125,6 +128,34 @@ def test_an_interrupted_command_ends_with_130(folder, line, begun):
         child.kill()
     assert child.returncode == 130, output
     assert b"Traceback" not in output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups like these")
+def test_an_interrupted_sweep_says_what_is_kept(folder):
+    line = "sweep --axis compression=2,5,10 --dim 500 --clients 50 --seeds 400 --jobs 2 --output s"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "experiments.cli", *shlex.split(line)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+    def kept():
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(store)) as file:
+            return file.execute("SELECT count(*) FROM results").fetchone()[0]
+        return 0
+
+    store = folder / "s" / "results.sqlite"
+    try:
+        while child.poll() is None and not (store.exists() and kept()):
+            time.sleep(0.1)
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does
+        output, _ = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 130, output
+    assert b"Traceback" not in output
+    assert f"interrupted: {kept()} of ".encode() in output
 
 
 def test_what_fails_on_the_way_is_no_mistake_of_the_command_line(folder, monkeypatch):
