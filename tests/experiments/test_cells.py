@@ -18,6 +18,7 @@ from experiments.sweeps.cells import (
 from experiments.sweeps.engine import evaluate
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.means import synthetic_clients
+from experiments.sweeps.recorded import clipped_mean
 from experiments.sweeps.theory import linear_error, predict, rate_distortion
 from experiments.training.loop import TrainingConfig, run_training
 from sparse_secagg import (
@@ -340,3 +341,8 @@ def test_a_training_run_is_a_cell():
 def test_bad_training_cells_are_refused(task, values, words):
     with pytest.raises(ValueError, match=words):
         TaskCell.of(task, **values).check()
+
+
+def test_clients_as_long_as_the_clip_are_not_counted_as_clipped():
+    assert clipped_mean(np.eye(3, 4), 1.0).n_clipped == 0
+    assert clipped_mean(2 * np.eye(3, 4), 1.0).n_clipped == 3

@@ -12,13 +12,16 @@ from experiments.results.conclusions import (
     largest_within_slack,
     slack_gap,
 )
+from experiments.results.statistics import Interval
 from experiments.results.table import SweepTable
 from experiments.results.verdicts import (
     FAILS,
     HOLDS,
     OPEN,
+    Law,
     allowed_rises,
     coordinates_beat_bits,
+    judge_laws,
     never_behind,
     shortest_messages,
 )
@@ -338,3 +341,13 @@ def test_better_worse_and_within_chance_are_counted():
     assert "amp against linear: better in 1 settings, worse in 0, within chance in 0." in lines
     assert "ridge against linear: better in 0 settings, worse in 1, within chance in 0." in lines
     assert "median against linear: better in 0 settings, worse in 0, within chance in 1." in lines
+
+
+def test_a_theorem_holds_only_if_all_its_laws_do():
+    sure, open_, wrong = (
+        Law("error", Interval(1.0, low, high, 3), 0.0, 2.0)
+        for low, high in ((0.9, 1.1), (0.5, 3.0), (2.5, 3.0))
+    )
+    assert judge_laws("theorem", [sure]).outcome == HOLDS
+    assert judge_laws("theorem", [sure, open_]).outcome == OPEN
+    assert judge_laws("theorem", [sure, open_, wrong]).outcome == FAILS
