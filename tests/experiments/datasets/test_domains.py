@@ -13,6 +13,7 @@ from experiments.datasets import (
     ListedItems,
     PublicList,
     choose_domain,
+    public_word_scores,
     public_words,
 )
 
@@ -93,3 +94,9 @@ def test_public_words_are_words():
     found = public_words()
     assert {"the", "of", "not", "list"} <= set(found[:100])
     assert len(found) == len(set(found))
+
+
+def test_scores_of_words_are_their_ranks_in_public_texts():
+    words = public_words()
+    scores = public_word_scores([words[0], words[9].upper(), "xyzzyx", "no such word"])
+    assert scores.tolist() == [0, -9, -len(words), -len(words)]
