@@ -41,18 +41,12 @@ ADAPTIVE, _ADAPTIVE_START = "adaptive", 0.1
 
 @dataclass(frozen=True, init=False, eq=False)
 class HoldsSpec:
-    """Base of frozen data classes, ``init=False``, with a ``spec`` and fields of their own.
-
-    Attributes
-    ----------
-    spec : RoundSpec
-        The private round.
-    """
+    """Base of frozen data classes, ``init=False``, with a ``spec`` and fields of their own."""
 
     #: What of a round is not as the spec has it by default.
     defaults: ClassVar[dict[str, Any]] = {}
 
-    spec: RoundSpec
+    spec: RoundSpec  # the private round
 
     def __init__(self, *, spec: RoundSpec | None = None, **values: Any) -> None:
         own = {field.name: field for field in dataclasses.fields(self) if field.name != "spec"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -17,9 +17,6 @@ from rich.console import Console
 
 from experiments.cli.options import AsJson, Output, Seed
 from sparse_secagg.privacy.conversion import stated
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIMULATED = (
     "As it ran, nothing here is private: the noise came from the seed, so that the demo can be "
@@ -30,6 +27,7 @@ SIMULATED = (
 def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Seed = 0) -> None:
     """Train privately, publish private counts, compare decoders: one picture and one page."""
     from experiments.report.console import bar
+    from experiments.report.demo_figure import draw_demo
     from experiments.report.html import Finding, Picture, write_report
     from experiments.report.style import save
     from experiments.sweeps.engine import quiet
@@ -48,7 +46,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
             lines.append(line)
             bars.advance(task)
     found |= {"lines": lines, "not_private": True, "not_private_because": SIMULATED}
-    figure = draw(found)
+    figure = draw_demo(found)
     files = save(figure, output / "demo")
     write_text(output / "demo.json", json.dumps(found, indent=2) + "\n")
     shown = [Finding("What it shows", "", lines, {"": Picture(figure, "the demo")})]
@@ -108,39 +106,3 @@ def decode(seed: int) -> tuple[list[dict[str, Any]], str]:
     found = {v["decoder"]: v["relative_error"] for v in values if v["sparsity"] == 20}
     text = f"relative squared error {found['linear']:.2g} linearly, {found['amp']:.2g} by amp."
     return values, f"Decoding 20 nonzeros of 2000 at d/m = 5: {text}"
-
-
-def draw(found: dict[str, Any], *, width: float = 1.0) -> Figure:
-    """Draw a panel for each part of what the demo found."""
-    from experiments.report.style import PALETTE, decoder_style, finish, new_figure, tidy
-
-    training, counting = found["train"], found["count"]
-    figure = new_figure(14.0 * width, 4.6)
-    left, middle, right = figure.subplots(1, 3)
-    rounds = range(1, len(training["private"]) + 1)
-    left.plot(rounds, training["plain"], "k--", label="no noise, no compression")
-    left.plot(rounds, training["private"], label=training["budget"])
-    left.set(xlabel="round", ylabel="test accuracy", title="Private training")
-    top = counting["top"]
-    value, low, high = (np.array([r[key] for r in top]) for key in ("count", "low", "high"))
-    places, names = range(len(top)), [r["item"].replace("$", r"\$") for r in top]
-    middle.barh(places, [r["exact"] for r in top], color="0.88", label="exact (not private)")
-    whiskers = {"fmt": "o", "color": PALETTE[1], "label": counting["budget"]}
-    middle.errorbar(value, places, xerr=[value - low, high - value], **whiskers)
-    middle.set_yticks(places, names, fontsize=8)
-    middle.invert_yaxis()
-    middle.set(xlabel=f"of {counting['n']:,} files", title="Private counts")
-    for name in dict.fromkeys(v["decoder"] for v in found["decode"]):
-        points = [v for v in found["decode"] if v["decoder"] == name]
-        x, y = ([v[key] for v in points] for key in ("sparsity", "relative_error"))
-        right.plot(x, y, label=name, **decoder_style(name))
-    right.set(xscale="log", yscale="log", xlabel="nonzeros of 2000", ylabel="‖μ̂ − μ‖² / ‖μ‖²")
-    right.set_title("Decoders against sparsity")
-    for panel in (left, middle, right):
-        tidy(panel)
-    caption = (
-        f"training: digits of 300 clients, r = 10, {len(rounds)} rounds; counts: names in files of "
-        f"Python's library; decoders: d = 2000, n = 200, r = 5, z = 1; seed {found['seed']}"
-    )
-    finish(figure, [left, middle, right], caption)
-    return figure

@@ -34,26 +34,16 @@ class PublicList:
 
 @dataclass(frozen=True)
 class ClientSets:
-    """Which items each client holds.
+    """Which items each client holds."""
 
-    Attributes
-    ----------
-    clients : list of str
-        One name a row of ``presence``.
-    vocabulary : list of str
-        The items that occur, in alphabetical order: one name a column. This list is data of the
-        clients, so a private round takes other columns, those of a public domain: see :meth:`on`.
-    presence : csr_array of shape (n_clients, n_items)
-        Rows of Euclidean norm one with equal entries where the client holds the item; a client
-        that holds nothing has a row of zeros, since the number of clients is public.
-    public_list : PublicList or None
-        A public list of such items, the usual domain of this data; None where none is known.
-    """
-
-    clients: list[str]
+    clients: list[str]  # one name for each row of ``presence``
+    #: The items that occur, in alphabetical order, one for each column. This list is data of the
+    #: clients, so a private round takes the columns of a public domain instead: see :meth:`on`.
     vocabulary: list[str]
+    #: Rows of norm one with equal entries where the client holds the item; a client that holds
+    #: nothing has a row of zeros, since the number of clients is public.
     presence: sp.csr_array
-    public_list: PublicList | None = None
+    public_list: PublicList | None = None  # the usual domain of this data
 
     @classmethod
     def from_sets(

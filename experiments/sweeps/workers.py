@@ -73,7 +73,7 @@ def run_unordered(
         yield from parallel(calls)
 
 
-def leave_interrupts_to_the_parent() -> None:
+def ignore_interrupts() -> None:
     """Ignore Ctrl-C in a worker, which the terminal sends to it, too: its parent ends it."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and multiprocessing.current_process().name != "MainProcess":

@@ -39,34 +39,11 @@ _NOISE_TOLERANCE = 1e-6
 class Aggregator:
     """Averages the updates of one round after another, and keeps the ledger.
 
-    Parameters
-    ----------
-    config, architecture : TrainingConfig, Architecture
-        What is trained and how, and its layers.
-    population : int
-        Clients from whom cohorts are drawn.
-    state : TrainingState, optional
-        Where the run goes on.
-    ledger : Ledger, optional
-        Charged by every round before its sum is opened. Default: one in memory.
-
-    Attributes
-    ----------
-    n_clients : int
-        Size of a cohort.
-    clip_norm : float
-        The clip of the next round.
-    ledger : Ledger
-        What was spent.
-    bits_per_parameter : float
-        Payload of a message, divided by d.
-    unconverged : int
-        Rounds whose decoder stopped early.
-    last_ : SparseSecAgg
-        The last round.
+    Cohorts are drawn from a population of so many clients; ``state`` is where the run goes on. The
+    ledger, by default one in memory, is charged by every round before its sum is opened.
     """
 
-    last_: SparseSecAgg
+    last_: SparseSecAgg  # the last round
 
     def __init__(
         self,

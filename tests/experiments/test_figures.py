@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.cli.demo import draw as draw_demo
 from experiments.recordings.recording import Recording
 from experiments.report import style
+from experiments.report.demo_figure import draw_demo
 from experiments.report.epsilon_table import PRESETS, epsilon_table
 from experiments.report.figures import caption, donoho_tanner, draw_paper, draw_phase, draw_sweep
 from experiments.report.paper_figures import (
