@@ -483,9 +483,10 @@ class PrivateCounts(BaseEstimator):
         check_is_fitted(self)
         check_integer("k", k, 1)
         parts = {"total": self._estimates.total(), "everything else": self._estimates.rest(k)}
+        most = self.n_users_ * self.max_items_  # public
         return {
-            name: Count(name, max(value, 0.0), max(low, 0.0), max(high, 0.0), low > 0)
-            for name, (value, low, high) in parts.items()
+            name: Count(name, *np.clip(found, 0, most).tolist(), found[1] > 0)
+            for name, found in parts.items()
             if name == "total" or k < len(self.counts_)
         }
 

@@ -134,6 +134,11 @@ def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: b
     lines += [f"Bytes per user: {spent}."]
     if not counts.trusted_:
         lines += [UNTRUSTED]
+    if not any(r.significant for r in counts.top(top, candidates=names)):
+        lines += [
+            "No item stands out of the noise: this takes more users or a larger ε, unless --user "
+            "and --item are the wrong way round or another column was meant."
+        ]
     if counts.not_private_:
         lines += ["NOT PRIVATE: the randomness of this run was seeded."]
     return "\n".join(lines)

@@ -36,6 +36,7 @@ def test_counts_as_text_json_and_files(table):
     assert text.exit_code == 0, text.output
     assert "[/]" in text.output
     assert "NOT PRIVATE" in text.output
+    assert "the wrong way round" not in text.output
     done = run(app, command(table, *options, "--json", "--output", str(table / "out")))
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
@@ -44,6 +45,14 @@ def test_counts_as_text_json_and_files(table):
     assert {p.name for p in (table / "out").iterdir()} == {
         "counts.csv", "counts.json", "counts.tex", "report.html",
     }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+def test_where_nothing_stands_out_it_is_said(table):
+    options = ["--user", "what", "--item", "who", "--domain", "2**8", "--simulation-seed", "1"]
+    done = run(app, ["count", str(table / "t.csv"), *options, "--max-items", "2"])
+    assert done.exit_code == 0, done.output
+    assert "the wrong way round" in done.output
 
 
 @pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")

@@ -110,6 +110,7 @@ def test_sketched_counts_cover_and_find():
     assert evaluation.recall >= 0.9
     assert evaluation.not_private
     total = counts.total()["total"]
+    assert total.high <= counts.n_users_ * counts.max_items_
     half = (total.high - total.low) / 2
     assert abs(total.count - truth.sum()) < 3 * half
 
