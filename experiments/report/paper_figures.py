@@ -38,8 +38,8 @@ def draw_power(
     rows = sorted(
         (row for row in table.summary() if row.interval is not None), key=lambda r: r.setting[axis]
     )
+    logs = np.log([scale(row.setting[axis]) for row in rows])
     x = np.array([row.setting[axis] for row in rows], dtype=float)
-    logs = np.log([scale(value) for value in x])
     found = [row.interval for row in rows if row.interval is not None]
     y = np.array([each.mean for each in found])
     reach = np.array([(each.mean - each.low, each.high - each.mean) for each in found]).T
