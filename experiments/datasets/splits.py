@@ -28,18 +28,10 @@ def dirichlet_split(
     concentration: float,
     rng: np.random.Generator,
 ) -> dict[str, Examples]:
-    """Share the rows of each class among clients in Dirichlet proportions.
+    """Share the rows of each class among clients in Dirichlet proportions, drawn by ``rng``.
 
-    Parameters
-    ----------
-    x, y : array
-        Rows and their classes.
-    n_clients : int
-        How many clients share them; one that receives no row is left out.
-    concentration : float
-        Small values give each client few classes, large values give all the same mixture.
-    rng : Generator
-        Of the proportions.
+    A client that receives no row is left out. A small concentration gives each client few classes,
+    a large one gives all the same mixture.
     """
     if n_clients < 1:
         raise ValueError(f"n_clients={n_clients}: at least one client must hold the data.")

@@ -16,15 +16,9 @@ Examples = tuple[Array, NDArray[np.int64]]
 
 
 class Model(ABC):
-    """A model whose parameters are one flat float32 vector; the object itself holds none.
+    """A model whose parameters are one flat float32 vector; the object itself holds none."""
 
-    Attributes
-    ----------
-    architecture : Architecture
-        Names and shapes of the layers.
-    """
-
-    architecture: Architecture
+    architecture: Architecture  # names and shapes of the layers
     #: Whether updates are rows of sparse matrices, for models whose clients move few weights.
     sparse: ClassVar[bool] = False
 
