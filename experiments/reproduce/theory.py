@@ -68,27 +68,17 @@ def _power(
     tolerance: float,
     scale: Callable[[Any], float] = float,
     at_most: bool = False,
+    over: Callable[[Any], float] = lambda value: 1.0,
 ) -> Judge:
-    """Judge the exponent of the error along an axis."""
+    """Judge the exponent of the error, or of the error over something, along an axis."""
 
     def judge(table: SweepTable, slack: float) -> Verdict:
         curve = {x: s for x, s in sorted(samples_by(table, axis).items()) if s}
-        found = jackknife(partial(exponent, scale=scale), curve)
+        found = jackknife(lambda e: exponent({x: e[x] / over(x) for x in e}, scale), curve)
         law = _near(name, found, expected, tolerance)
         if at_most:
             law = Law(name, found, -math.inf, law.high)
         return judge_laws(f"{name}, {len(curve)} points", [law])
-
-    return judge
-
-
-def _beside(name: str, axis: str, foretold: Callable[[Any], float], tolerance: float) -> Judge:
-    """Judge whether the error over what theory foretells has exponent zero along an axis."""
-
-    def judge(table: SweepTable, slack: float) -> Verdict:
-        curve = {x: s for x, s in sorted(samples_by(table, axis).items()) if s}
-        found = jackknife(lambda e: exponent({x: e[x] / foretold(x) for x in e}), curve)
-        return judge_laws(f"{name}, {len(curve)} points", [_near(name, found, 0, tolerance)])
 
     return judge
 
@@ -279,7 +269,7 @@ def theorem_sparse(setting: Setting) -> list[Asked]:
         ):
             told = f"exponent of {name} in error over sλ² ({clip} clip, α = {alpha})"
             scale = partial(_foretold, cell, axis, adjust)
-            judges = [_beside(told, axis, scale, SPARSE)]
+            judges = [_power(told, axis, 0, SPARSE, over=scale)]
             if axis == "dim":
                 bound = f"exponent of ln d ({clip} clip, α = {alpha})"
                 judges.append(_power(bound, axis, 2, SPARSE, math.log, at_most=True))
