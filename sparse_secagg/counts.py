@@ -485,7 +485,7 @@ class PrivateCounts(BaseEstimator):
         parts = {"total": self._estimates.total(), "everything else": self._estimates.rest(k)}
         most = self.n_users_ * self.max_items_  # public
         return {
-            name: Count(name, *np.clip(found, 0, most).tolist(), found[1] > 0)
+            name: Count(name, *_clipped(found, most), found[1] > 0)
             for name, found in parts.items()
             if name == "total" or k < len(self.counts_)
         }
@@ -783,6 +783,12 @@ def _held_by_one(domain: Domain, items: Sequence[Any], codes: ItemCodes | None =
     columns, first = columns[inside], first[inside]
     coded = None if codes is None else codes.encode([names[k] for k in first.tolist()])
     return Held(np.array([0, len(columns)]), columns, None, coded)
+
+
+def _clipped(found: tuple[float, float, float], most: float) -> tuple[float, float, float]:
+    """Return a number and the ends of its interval within 0 and ``most``."""
+    value, low, high = (min(max(each, 0.0), most) for each in found)
+    return value, low, high
 
 
 def _texts(items: Sequence[Any]) -> list[str]:

@@ -36,8 +36,10 @@ class TextTable:
         box = {"box": SIMPLE_HEAD, "padding": 0} if narrow else {}
         shown = Table(title=literal(self.title, "table.title"), title_justify="left", **box)  # type: ignore[arg-type]
         for k, head in enumerate(self.heads):
-            side = "left" if k < self.left else "right"
-            shown.add_column(literal(head), justify=side, overflow="fold")  # names are never cut
+            # names are folded, never cut
+            shown.add_column(
+                literal(head), justify="left" if k < self.left else "right", overflow="fold"
+            )
         for i, row in enumerate(self.rows):
             cells = [literal(t, "bold" if (i, j) in self.bold else "") for j, t in enumerate(row)]
             shown.add_row(*cells)
