@@ -209,6 +209,10 @@ class _Peer:
             status, answer = asyncio.run(self._ask(kind, body, max(limit, MAX_REASON)))
         except (OSError, EOFError, TimeoutError, ValueError) as error:
             host, port = self._address
+            if isinstance(error, ConnectionRefusedError):
+                raise ServerFaultError(
+                    f"nobody listens at {host}:{port}; is the round being served there?"
+                ) from None
             raise ServerFaultError(
                 f"the server at {host}:{port} did not answer as agreed: {error!r}."
             ) from None

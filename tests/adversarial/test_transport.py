@@ -358,6 +358,8 @@ def test_a_server_with_another_certificate_or_none_is_refused(tmp_path):
         peer = _Peer(deaf.getsockname(), client_context(tmp_path / "server.pem"), 0.5)
         with pytest.raises(RefusedRoundError, match="did not answer"):
             peer.ask(b"D", b"", 100)
+    with pytest.raises(RefusedRoundError, match="nobody listens at 127.0.0.1"):
+        peer.ask(b"D", b"", 100)
 
 
 def test_a_server_survives_strangers(tmp_path):
