@@ -77,13 +77,17 @@ def train(seed: int) -> tuple[dict[str, Any], str]:
 def count(seed: int) -> tuple[dict[str, Any], str]:
     """Count which files of Python's library use which names of NumPy's and scikit-learn's code."""
     from experiments.datasets import choose_domain, python_identifiers
+    from experiments.datasets.text import public_word_scores
+    from solvers.priors import Scores
     from sparse_secagg import PrivateCounts
 
     data = python_identifiers()
     domain = choose_domain(None, data)
     names = list(domain.names(range(domain.size)))
     users = np.repeat(np.arange(len(data.clients)), np.diff(data.presence.indptr))
-    counts = PrivateCounts(domain=names, epsilon=1.0, random_state=seed, simulation_seed=seed)
+    known = Scores(public_word_scores(names))  # how often Python's docstrings say them
+    counts = PrivateCounts(domain=names, epsilon=1.0, prior=known)
+    counts.set_params(random_state=seed, simulation_seed=seed)
     counts.fit(users, [data.vocabulary[k] for k in data.presence.indices])
     exact = dict(zip(names, np.diff(data.on(domain).tocsc().indptr).tolist()))
     top = [asdict(record) | {"exact": exact[record.item]} for record in counts.top(20)]

@@ -40,7 +40,8 @@ def draw_demo(found: dict[str, Any], *, width: float = 1.0) -> Figure:
         tidy(panel)
     caption = (
         f"training: digits of 300 clients, r = 10, {len(rounds)} rounds; counts: names in files of "
-        f"Python's library; decoders: d = 2000, n = 200, r = 5, z = 1; seed {found['seed']}"
+        "Python's library, ranks of words in docstrings known; decoders: d = 2000, n = 200, r = 5, "
+        f"z = 1; seed {found['seed']}"
     )
     finish(figure, [left, middle, right], caption)
     return figure
