@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sparse_secagg import DiscreteGaussian, PrivacyWarning, SparseSecAgg
 from sparse_secagg.accounting import Ledger
 from sparse_secagg.privacy import Sampling
+from sparse_secagg.privacy.conversion import stated
 from sparse_secagg.secagg import BelowThresholdError, MaskedSecAgg
 
 X = np.random.default_rng(0).standard_normal((30, 200)) / 20
@@ -201,7 +202,7 @@ def test_without_min_survivors_the_realised_epsilon_is_told():
         estimator.fit(X, dropouts=range(1, 30))
     assert estimator.epsilon_ > 6
     assert estimator.result_.observer == "the server"
-    assert f"{estimator.epsilon_:.4g}" in str(estimator.result_)
+    assert stated(estimator.epsilon_) in str(estimator.result_)
 
 
 def test_colluders_are_named_and_paid_for():
