@@ -110,9 +110,17 @@ def test_sketched_counts_cover_and_find():
     assert evaluation.recall >= 0.9
     assert evaluation.not_private
     total = counts.total()["total"]
-    assert total.high <= counts.n_users_ * counts.max_items_
     half = (total.high - total.low) / 2
     assert abs(total.count - truth.sum()) < 3 * half
+
+
+def test_totals_stay_within_what_the_users_can_hold():
+    """At so small an ε noise alone would reach far beyond, on both sides."""
+    items = [f"item {k}" for k in range(200)]
+    counts = PrivateCounts(domain=items, epsilon=0.05, max_items=2, simulation_seed=0)
+    total = counts.fit(range(100), items[:100]).total()["total"]
+    assert 1.96 * np.sqrt(200) * counts.std_err_.max() > 400
+    assert 0 <= total.low <= total.count <= total.high <= 200
 
 
 def test_candidates_name_cells_afterwards_for_free():
