@@ -17,6 +17,7 @@ from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult
 from experiments.versions import versions
 from sparse_secagg.privacy import describe_observer
+from sparse_secagg.privacy.conversion import stated
 from sparse_secagg.private_files import make_folder, write_text
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def draw(result: TrainingResult, *, width: float = 1.0) -> Figure:
         tidy(panel)
     noise = f"z = {spec.noise_multiplier:g}"
     if spec.noise_multiplier is None:
-        noise = f"ε = {spec.epsilon:g} in all"
+        noise = f"ε = {stated(spec.epsilon)} in all"
     caption = (
         f"{config.task}, d = {result.n_parameters:,}, n = {config.clients:,} of "
         f"{result.population:,}, r = {spec.compression:g}, {noise}, b = {spec.n_bits}, "
@@ -170,7 +171,7 @@ def _observers(result: TrainingResult) -> list[tuple[str, str]]:
 
 
 def _epsilon(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:.3g}"
+    return "∞" if math.isinf(value) else stated(value, 3)
 
 
 def _finite(value: float) -> float | None:

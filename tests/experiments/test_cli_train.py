@@ -83,3 +83,14 @@ def test_help_names_every_task():
     text = " ".join(done.stdout.replace("│", "").split())
     for name in tasks.names():
         assert name in text
+
+
+def test_the_epsilon_that_is_shown_is_never_too_small(tmp_path):
+    """Each of three rounds on its own line of the table, which files hold as well."""
+    done = run(*SHORT, "--noise-multiplier", "0.7", "--json", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    spent = json.loads(done.stdout)["epsilon_server"]
+    head, *rows = (tmp_path / "training.csv").read_text().splitlines()
+    column = next(k for k, name in enumerate(head.split(",")) if "server" in name)
+    shown = [float(row.split(",")[column]) for row in rows]
+    assert all(true <= text <= 1.01 * true for true, text in zip(spent, shown))

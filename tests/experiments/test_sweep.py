@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 import experiments
 from experiments import run_sweep
 from experiments.sweeps.cells import MeanCell, TaskCell
-from experiments.sweeps.engine import group_draws, missing_draws
+from experiments.sweeps.engine import evaluate, group_draws, missing_draws
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.store import Store, StoreError
 from experiments.sweeps.workers import run_unordered
@@ -278,3 +279,14 @@ def test_experiments_exports_the_sweep_and_loads_nothing_for_it():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
     assert "run_sweep" in dir(experiments)
+
+
+def _ignores_interrupts():
+    evaluate([])
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_workers_leave_interrupts_to_the_process_that_sweeps():
+    with multiprocessing.get_context("spawn").Pool(1) as workers:
+        assert workers.apply(_ignores_interrupts)
+    assert not _ignores_interrupts()
