@@ -27,6 +27,7 @@ from experiments.training.seeds import ClientRandomness
 from sparse_secagg import SparseSecAgg
 from sparse_secagg.accounting import DEFAULT_ORDERS, gaussian_rdp, rdp_to_dp
 from sparse_secagg.privacy import Ledger
+from sparse_secagg.privacy.conversion import stated
 
 SMALL = TrainingConfig(
     task="digits", rounds=3, clients=10, compression=10, noise_multiplier=0.5, seed=3
@@ -237,7 +238,7 @@ def test_the_table_shows_what_colluders_make_of_it():
     training_report.show(result, console)
     text = console.export_text()
     assert "ε (server + 6)" in text
-    assert f"{result.epsilon:.3g}" in text
+    assert stated(result.epsilon, 3) in text
 
 
 def test_simulated_rounds_that_are_repeated_are_charged_once(tmp_path):
