@@ -133,9 +133,11 @@ def draw(result: TrainingResult, *, width: float = 1.0) -> Figure:
         panel.set_xlim(0, rounds[-1])
         panel.locator_params(axis="x", integer=True)
         tidy(panel)
-    noise = f"z = {spec.noise_multiplier:g}"
-    if spec.noise_multiplier is None:
-        noise = f"ε = {stated(spec.epsilon)} in all"
+    noise = (
+        f"ε = {stated(spec.epsilon)} in all"
+        if spec.noise_multiplier is None
+        else f"z = {spec.noise_multiplier:g}"
+    )
     caption = (
         f"{config.task}, d = {result.n_parameters:,}, n = {config.clients:,} of "
         f"{result.population:,}, r = {spec.compression:g}, {noise}, b = {spec.n_bits}, "

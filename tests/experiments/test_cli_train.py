@@ -28,6 +28,13 @@ def test_json_and_files_say_the_same(tmp_path):
     assert (tmp_path / "training.svg").exists()
 
 
+def test_a_budget_for_all_rounds_is_kept_and_drawn(tmp_path):
+    done = run(*SHORT, "--epsilon", "20", "--compression", "10", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "training.json").read_text())["epsilon"] <= 20
+    assert (tmp_path / "training.svg").exists()
+
+
 def test_the_table_says_that_nothing_is_private_without_noise(tmp_path):
     done = run(*SHORT, "--output", str(tmp_path))
     assert done.exit_code == 0, done.output
