@@ -13,7 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from experiments.report.tables import TextTable, print_table
+from experiments.report.layout import print_table
+from experiments.report.tables import TextTable
 from sparse_secagg.mechanisms import CentralGaussian, DiscreteGaussian
 from sparse_secagg.parameters import default
 from sparse_secagg.privacy import Sampling

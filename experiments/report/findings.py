@@ -14,8 +14,9 @@ from rich.console import Console
 
 from experiments.report.console import show_verdicts
 from experiments.report.html import Finding, version_tables, write_report
+from experiments.report.layout import print_table
 from experiments.report.style import save
-from experiments.report.tables import print_table, write_tables
+from experiments.report.tables import write_tables
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
 

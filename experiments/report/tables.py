@@ -10,11 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
-from experiments.report.terminal import literal
 from experiments.results.statistics import Winner
 from experiments.results.table import Summary, SweepTable
 from experiments.sweeps.axes import AXES
@@ -30,20 +25,6 @@ class TextTable:
     rows: tuple[tuple[str, ...], ...]  # what stands below them
     left: int = 1  # columns, the first ones, that are names and not numbers
     bold: frozenset[tuple[int, int]] = frozenset()  # cells, by row and column, that stand out
-
-    def to_rich(self, *, narrow: bool = False) -> Table:
-        """Return the table for a terminal."""
-        box = {"box": SIMPLE_HEAD, "padding": 0} if narrow else {}
-        shown = Table(title=literal(self.title, "table.title"), title_justify="left", **box)  # type: ignore[arg-type]
-        for k, head in enumerate(self.heads):
-            # names are folded, never cut
-            shown.add_column(
-                literal(head), justify="left" if k < self.left else "right", overflow="fold"
-            )
-        for i, row in enumerate(self.rows):
-            cells = [literal(t, "bold" if (i, j) in self.bold else "") for j, t in enumerate(row)]
-            shown.add_row(*cells)
-        return shown
 
     def to_csv(self) -> str:
         """Return the table as comma-separated values."""
@@ -99,13 +80,6 @@ def _latex(text: str) -> str:
         found.append(_LATEX.get(sign, sign))
         k += len(sign)
     return "".join(found)
-
-
-def print_table(table: TextTable, console: Console) -> None:
-    """Print a table; without lines between the columns where it would not fit."""
-    full = table.to_rich()
-    fits = console.measure(full, options=console.options.update(width=1000)).maximum
-    console.print(full if fits <= console.width else table.to_rich(narrow=True))
 
 
 def write_tables(tables: Sequence[TextTable], stem: Path) -> list[Path]:

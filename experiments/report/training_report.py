@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from experiments.report.html import Finding, Picture, version_tables, write_report
+from experiments.report.layout import print_table
 from experiments.report.style import PALETTE, apart, decoder_style, finish, new_figure, save, tidy
-from experiments.report.tables import TextTable, print_table, write_tables
+from experiments.report.tables import TextTable, write_tables
 from experiments.report.terminal import literal
 from experiments.training.config import TrainingConfig
 from experiments.training.records import RoundRecord, TrainingResult

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from experiments.cli.app import app
 from experiments.recordings.recording import Recording
 from experiments.report.console import show_verdicts
-from experiments.report.tables import print_table, sweep_tables
+from experiments.report.layout import print_table
+from experiments.report.tables import sweep_tables
 from experiments.report.terminal import literal
 from experiments.results.table import SweepTable
 from experiments.results.verdicts import Verdict
