@@ -17,8 +17,6 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from threadpoolctl import ThreadpoolController, threadpool_limits
-
 __all__ = [
     "MEMORY_BOUND",
     "WORTH_THREADS",
@@ -185,6 +183,8 @@ def _limit_blas(lifts: ExitStack) -> None:
 
 
 def _limit_everything(lifts: ExitStack) -> None:
+    from threadpoolctl import threadpool_limits
+
     lifts.enter_context(_ONE_BLAS_THREAD)
     lifts.enter_context(threadpool_limits(1, user_api="openmp"))
     # what our kernels obey, and libraries that are loaded later
@@ -206,7 +206,9 @@ def _restore_variable(name: str, before: str | None) -> None:
 
 @cache
 def _libraries() -> list[Any]:
+    # clients, who only use threads over kernels, do without both
     import scipy.linalg  # noqa: F401  its BLAS must be loaded to be found
+    from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 

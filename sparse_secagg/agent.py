@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sparse_secagg.clipped_rows import as_vector
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.privacy.observers import RoundPrivacy
+from sparse_secagg.round.client import ClientRound
 from sparse_secagg.round.config import RoundConfig
-from sparse_secagg.round.parts import Round
 from sparse_secagg.round.policy import ClientPolicy
 from sparse_secagg.secagg.budget import Budget
 from sparse_secagg.secagg.identities import Roster
@@ -267,8 +267,8 @@ def read_config(document: RoundDocument) -> RoundConfig:
 
 
 @lru_cache(maxsize=4)
-def _work(text: str) -> Round:
-    return Round(RoundConfig.from_json(text))
+def _work(text: str) -> ClientRound:
+    return ClientRound(RoundConfig.from_json(text))
 
 
 def _encoder_names(description: Any) -> list[Any]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from solvers.parallel import for_each
+from sparse_secagg import kernels
+from sparse_secagg.containers import is_sparse
 
 __all__ = ["ClippedRows", "as_rows", "as_vector", "clip_factors"]
 
@@ -62,15 +63,15 @@ class ClippedRows:
 
     def add_to(self, total: NDArray[np.float64], clipped_total: NDArray[np.float64]) -> None:
         """Add the sums of the rows before and after clipping to two totals of length d."""
-        from sparse_secagg._row_kernels import add_rows, add_sparse_rows
-
         X, before, after = self.rows, self.weights, self.factors
-        if sp.issparse(X):
-            add_sparse_rows(X.data, X.indices, X.indptr, before, after, total, clipped_total)
+        if is_sparse(X):
+            kernels.rows.add_sparse_rows(
+                X.data, X.indices, X.indptr, before, after, total, clipped_total
+            )
             return
         d, step = X.shape[1], max(1, _VALUES // len(X))
         for_each(
-            lambda k: add_rows(
+            lambda k: kernels.rows.add_rows(
                 X, before, after, k * step, min((k + 1) * step, d), total, clipped_total
             ),
             -(-d // step),
@@ -94,9 +95,11 @@ def as_vector(x: Any) -> NDArray[np.floating]:
 
 def as_rows(X: Any) -> Any:
     """Return X in one of the forms that kernels read: C-ordered floats, or canonical CSR."""
-    if not sp.issparse(X):
+    if not is_sparse(X):
         dtype = np.float32 if X.dtype == np.float32 else np.float64
         return np.ascontiguousarray(X, dtype=dtype)
+    import scipy.sparse as sp
+
     X = sp.csr_array(X)
     if not X.has_canonical_format:
         X = X.copy()  # the caller's matrix stays as it is
@@ -136,15 +139,16 @@ def clip_factors(
 
 
 def _square_sums(rows: Any) -> NDArray[np.float64]:
-    from sparse_secagg._row_kernels import sparse_square_sums, square_sums
-
     n, d = rows.shape
     out = np.empty(n)
-    if sp.issparse(rows):
-        sparse_square_sums(rows.data, rows.indptr, out)
+    if is_sparse(rows):
+        kernels.rows.sparse_square_sums(rows.data, rows.indptr, out)
     else:
         step = max(1, _VALUES // d)
-        for_each(lambda k: square_sums(rows, k * step, min((k + 1) * step, n), out), -(-n // step))
+        for_each(
+            lambda k: kernels.rows.square_sums(rows, k * step, min((k + 1) * step, n), out),
+            -(-n // step),
+        )
     return out
 
 
@@ -160,7 +164,7 @@ def _tamed(
     rows = rows.copy()
     scales, nonfinite = np.ones(rows.shape[0]), np.zeros(rows.shape[0], dtype=bool)
     for i in np.flatnonzero(unusual):
-        row = rows.data[rows.indptr[i] : rows.indptr[i + 1]] if sp.issparse(rows) else rows[i]
+        row = rows.data[rows.indptr[i] : rows.indptr[i + 1]] if is_sparse(rows) else rows[i]
         largest = np.abs(row).max()
         if np.isfinite(largest):
             row /= largest

@@ -20,7 +20,6 @@ from typing import Any
 from sklearn.base import clone
 
 from sparse_secagg.encoders import LinearEncoder
-from sparse_secagg.encoders.base import resolve_n_components
 from sparse_secagg.exceptions import InfeasibleError
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters, get
 from sparse_secagg.parameters import (
@@ -39,6 +38,7 @@ from sparse_secagg.planning.schemes import ENCODERS, Scheme
 from sparse_secagg.planning.search import Choice, Search
 from sparse_secagg.privacy import RoundPrivacy, Sampling
 from sparse_secagg.secagg.registry import make_secagg
+from sparse_secagg.sketches.lengths import resolve_n_components
 from sparse_secagg.validation import check_integer, check_positive, positive
 
 __all__ = [

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from sparse_secagg import kernels
+
 _MAX_SEED = 2**64
 #: Words that are made at once where they are used up on the way.
 _PIECE = 2**20
@@ -58,10 +60,8 @@ def stream_key(seed: int, label: str, *numbers: int) -> np.uint64:
 
 def words(key: np.uint64, start: int, stop: int) -> NDArray[np.uint64]:
     """Return the 64-bit words ``start`` to ``stop - 1`` of the stream ``key``."""
-    from sparse_secagg._hash_kernels import fill_words
-
     out = np.empty(stop - start, dtype=np.uint64)
-    fill_words(key, np.uint64(start), out)
+    kernels.hashing.fill_words(key, np.uint64(start), out)
     return out
 
 

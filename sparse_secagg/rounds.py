@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sparse_secagg.exceptions import RefusedRoundError
+from sparse_secagg.round.calibration import sketch_clip_norm
 from sparse_secagg.round.config import RoundConfig
 from sparse_secagg.round.decoders import make_decoder
 from sparse_secagg.round.messages import (
@@ -14,7 +15,6 @@ from sparse_secagg.round.messages import (
 )
 from sparse_secagg.round.parts import Round
 from sparse_secagg.round.policy import ClientPolicy
-from sparse_secagg.round.sketching import sketch_clip_norm
 
 __all__ = [
     "ClientPolicy",

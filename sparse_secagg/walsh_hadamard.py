@@ -6,13 +6,11 @@ that parts of a long vector are finished while they are in cache. The array is i
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
-
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.parallel import for_each, n_threads
+from sparse_secagg import kernels
 
 _DTYPES = (np.dtype(np.float64), np.dtype(np.float32))
 #: Fewer bytes than this are transformed by one thread: two would wait longer than they work.
@@ -49,40 +47,30 @@ def fwht(x: NDArray[np.floating]) -> NDArray[np.floating]:
         )
     if not x.flags.writeable:
         raise ValueError("x is read-only and would be overwritten; pass x.copy().")
-    transform_rows = _kernels().transform_rows
     vectors = x.reshape(-1, D)
     scale = x.dtype.type(D**-0.5)
     threads = n_threads() if x.nbytes >= _THREADED_FROM else 1
     if threads == 1:
-        transform_rows(vectors, scale)
+        kernels.walsh_hadamard.transform_rows(vectors, scale)
     elif len(vectors) >= threads or D * x.itemsize < _THREADED_FROM:
         chunks = np.array_split(vectors, threads)
-        for_each(lambda i: transform_rows(chunks[i], scale), threads)
+        for_each(lambda i: kernels.walsh_hadamard.transform_rows(chunks[i], scale), threads)
     else:
         for vector in vectors:
             _transform_long(vector, scale, threads)
     return x
 
 
-@cache
-def _kernels() -> ModuleType:
-    """Return the kernels, which only who transforms has to load."""
-    from sparse_secagg import _walsh_hadamard_kernels
-
-    return _walsh_hadamard_kernels
-
-
 def _transform_long(vector: NDArray[np.floating], scale: np.floating, threads: int) -> None:
     """Transform one vector by several threads: blocks, then columns of the last pass."""
-    kernels = _kernels()
     n = len(vector) // _BLOCKS
     step = n // (2 * threads) // 64 * 64 or n
 
     def task(i: int) -> None:
         if i < _BLOCKS:
-            kernels.transform_block(vector, i * n, n)
+            kernels.walsh_hadamard.transform_block(vector, i * n, n)
             return
         start = (i - _BLOCKS) * step
-        kernels.combine(vector, start, min(start + step, n), n, 3, scale)
+        kernels.walsh_hadamard.combine(vector, start, min(start + step, n), n, 3, scale)
 
     for_each(task, _BLOCKS - (-n // step), first=_BLOCKS)

@@ -20,10 +20,11 @@ FORBIDDEN = {
 }
 #: Rooms of the library, from the ground up: each imports from its own and those before only.
 STOREYS = [
-    {"siblings", "exceptions", "validation", "frozen", "public_randomness", "parts"},
+    {"siblings", "exceptions", "validation", "frozen", "parts", "parameterised", "containers"},
+    {"kernels", "numpy_kernels", "public_randomness"},
     {"private_files", "decoder_texts"},
     {"parameters", "walsh_hadamard", "clipped_rows"},
-    {"privacy"},
+    {"privacy", "sketches"},
     {"encoders", "mechanisms"},
     {"secagg"},
     {"planning"},
@@ -162,13 +163,41 @@ def test_numba_lives_in_kernel_modules_only():
 
 
 def loaded(code, *suspects):
-    check = f"{code}; import sys; print([m for m in {suspects!r} if m in sys.modules])"
+    check = f"{code}\nimport sys; print([m for m in {suspects!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     return out.stdout.strip()
 
 
 def test_importing_the_package_loads_nothing_heavy():
     assert loaded("import sparse_secagg", "numba", "sklearn", "scipy") == "[]"
+
+
+CONFIG = (
+    "from sparse_secagg import RoundSpec\n"
+    "spec = RoundSpec(epsilon=2.0, encoder={encoder!r})\n"
+    "print(spec.config(100, 50, random_state=0).to_json())"
+)
+MESSAGE = (
+    "import numpy as np, sparse_secagg as s\n"
+    "policy = s.ClientPolicy(3.0, 1e-3)\n"
+    "s.client_encode({config!r}, np.ones(100), policy=policy)"
+)
+
+
+@pytest.mark.parametrize("encoder", ["count_sketch", "hadamard", "identity"])
+def test_a_message_needs_neither_scikit_learn_nor_the_heavy_parts_of_scipy(encoder):
+    made = [sys.executable, "-c", CONFIG.format(encoder=encoder)]
+    config = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+    heavy = ("sklearn", "pandas", "joblib", "scipy.optimize", "scipy.stats", "scipy.fft")
+    assert loaded(MESSAGE.format(config=config), *heavy) == "[]"
+    bare = "import os; os.environ['SPARSE_SECAGG_KERNELS'] = 'numpy'\n"
+    everything = ("sklearn", "scipy", "numba", "joblib", "threadpoolctl", "pandas")
+    assert loaded(bare + MESSAGE.format(config=config), *everything) == "[]"
+
+
+def test_a_session_and_an_agent_are_as_light():
+    code = "from sparse_secagg import AgentPolicy, ClientAgent, ClientSession, Identity, Roster"
+    assert loaded(code, "sklearn", "scipy", "numba", "joblib", "threadpoolctl") == "[]"
 
 
 def test_a_message_is_encoded_without_the_command_line():

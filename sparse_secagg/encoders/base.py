@@ -7,7 +7,6 @@ linear unsketch y ↦ Sᵀ y, and ``operator_`` is S itself, as decoders need it
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any, Self
 
@@ -19,8 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from solvers.operators import Operator
 from sparse_secagg.public_randomness import resolve_seed
-
-DEFAULT_COMPRESSION = 10
+from sparse_secagg.sketches.described import Layer
 
 
 class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -116,6 +114,15 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         raise NotImplementedError(f"{type(self).__name__} must implement _make_operator(d, seed)")
 
     @property
+    def layers_(self) -> list[Layer]:
+        """Parts of a vector that are clipped and sketched by themselves: here it is the whole."""
+        return [Layer(slice(0, self.n_features_in_), 1.0, self.n_components_, self.sketch_rows)]
+
+    def sketch_rows(self, rows: Any) -> NDArray[np.floating]:
+        """Return the sketches of rows, dense or sparse, that were checked before."""
+        return np.asarray(self.operator_.matmat(rows.T).T)
+
+    @property
     def _n_features_out(self) -> int:
         return self.n_components_
 
@@ -124,37 +131,6 @@ class LinearEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def resolve_n_components(d: int, n_components: int | None, compression: float | None) -> int:
-    """Return the sketch length m asked for by ``n_components`` or ``compression`` = d/m.
-
-    With neither given, compression is 10; the result is at least 1.
-    """
-    if n_components is not None and compression is not None:
-        raise ValueError(
-            f"n_components={n_components} and compression={compression} both set the length of "
-            "the sketch; give one of them."
-        )
-    if n_components is not None:
-        if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool):
-            raise ValueError(f"n_components={n_components!r} must be an integer from 1 to d={d}.")
-        if not 1 <= n_components <= d:
-            raise ValueError(
-                f"n_components={n_components} is not between 1 and the dimension d={d}; "
-                "for no compression use IdentityEncoder."
-            )
-        return int(n_components)
-    if compression is None:
-        compression = DEFAULT_COMPRESSION
-    if not isinstance(compression, numbers.Real) or not (
-        compression >= 1 and math.isfinite(compression)
-    ):
-        raise ValueError(
-            f"compression={compression!r} must be a finite number of at least 1; "
-            "10 makes sketches ten times shorter than the vectors."
-        )
-    return max(1, int(d / compression))
 
 
 def dense_rows(X: Any) -> NDArray[np.floating]:

@@ -6,8 +6,6 @@ Each layer l has an encoder of its own and a share w_l of the clipping norm, c_l
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +19,8 @@ from solvers.operators import DiagonalBlock, Operator
 from sparse_secagg.encoders.base import LinearEncoder
 from sparse_secagg.encoders.count_sketch import CountSketchEncoder
 from sparse_secagg.public_randomness import stream_key
+from sparse_secagg.sketches.described import Layer
+from sparse_secagg.sketches.lengths import clip_shares_of, layer_slices
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ class BlockEncoder(LinearEncoder):
         return {block.name: block.clip_share * clip_norm for block in self.blocks_}
 
     def _make_operator(self, d: int, seed: int) -> BlockOperator:
-        layers = self._resolve_layers(d)
-        shares = self._resolve_shares(layers)
+        layers = layer_slices(self.layers, d)
+        shares = clip_shares_of(self.clip_shares, layers)
         self.blocks_ = []
         start = 0
         for k, (name, features) in enumerate(layers.items()):
@@ -177,6 +177,19 @@ class BlockEncoder(LinearEncoder):
             self.blocks_.append(Block(name, features, components, shares[name], encoder))
             start = components.stop
         return BlockOperator(self.blocks_)
+
+    @property
+    def layers_(self) -> list[Layer]:
+        """The layers, each with its share of the clip and the sketch of its encoder."""
+        return [
+            Layer(
+                block.features,
+                block.clip_share,
+                block.encoder.n_components_,
+                block.encoder.sketch_rows,
+            )
+            for block in self.blocks_
+        ]
 
     def unsketch_error(self) -> float:
         """Return the worst layer's error: how energy is spread over the layers is not known."""
@@ -193,52 +206,3 @@ class BlockEncoder(LinearEncoder):
                 "give one encoder for each layer, or a single one for all."
             )
         return self.encoder[name]
-
-    def _resolve_layers(self, d: int) -> dict[str, slice]:
-        if self.layers is None:
-            return {"all": slice(0, d)}
-        layers = {}
-        end = 0
-        for name, features in self.layers.items():
-            start, stop, step = features.indices(d)
-            if start != end or stop <= start or step != 1 or (features.stop or d) > d:
-                raise ValueError(
-                    f"layers[{name!r}]={features} does not continue at entry {end} of a vector of "
-                    f"length {d}; layers follow each other without gap or overlap."
-                )
-            layers[name] = slice(start, stop)
-            end = stop
-        if end != d:
-            raise ValueError(
-                f"layers cover {end} of {d} entries; add a layer for slice({end}, {d})."
-            )
-        return layers
-
-    def _resolve_shares(self, layers: dict[str, slice]) -> dict[str, float]:
-        sizes = {name: features.stop - features.start for name, features in layers.items()}
-        if isinstance(self.clip_shares, Mapping):
-            shares: dict[str, float] = {}
-            for name in layers:
-                share = self.clip_shares.get(name)
-                if not isinstance(share, numbers.Real) or not 0 < share <= 1:
-                    raise ValueError(
-                        f"clip_shares[{name!r}]={share!r} must be a number in (0, 1]; "
-                        "every layer needs one."
-                    )
-                shares[name] = float(share)
-            total = math.fsum(share**2 for share in shares.values())
-            if not total <= 1 + 1e-12:
-                raise ValueError(
-                    f"clip_shares have squares that sum to {total:.6g}, above 1, so that layers "
-                    f"could exceed the clip together; divide each by {math.sqrt(total):.6g}."
-                )
-            return shares
-        if self.clip_shares == "equal":
-            return dict.fromkeys(layers, len(layers) ** -0.5)
-        if self.clip_shares == "size":
-            total = sum(sizes.values())
-            return {name: math.sqrt(size / total) for name, size in sizes.items()}
-        raise ValueError(
-            f"clip_shares={self.clip_shares!r} is unknown; use 'size', 'equal' or a dictionary "
-            "of layer name to share."
-        )

@@ -7,7 +7,6 @@ decoder of the paper's appendix; the median over the t rows is the count-median 
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import numpy as np
@@ -16,18 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from solvers.operators import Operator
 from solvers.parallel import for_each, n_threads
-from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
-from sparse_secagg.public_randomness import stream_key
+from sparse_secagg import kernels
+from sparse_secagg.encoders.base import LinearEncoder
+from sparse_secagg.sketches.count_sketch import THREADED_FROM, CountSketch
+from sparse_secagg.sketches.lengths import count_sketch_shape
 
-#: Vectors that share the hashing and fill the vector registers.
+#: Vectors that are decoded together.
 _BATCH = 16
-#: Entries of a batch kept in the last-level cache while all sketch rows pass over them.
-_BATCH_ENTRIES = 2**17
-#: Below this many hashes starting threads costs more than it saves.
-_THREADED_FROM = 2**18
 
 
-class CountSketchOperator(Operator):
+class CountSketchOperator(Operator, CountSketch):
     """The m×d count-sketch matrix of a seed; stores t/2 keys and nothing else.
 
     Parameters
@@ -47,12 +44,9 @@ class CountSketchOperator(Operator):
     has_column_norms = True
 
     def __init__(self, d: int, n_rows: int, width: int, seed: int) -> None:
-        super().__init__(dtype=np.dtype(np.float64), shape=(n_rows * width, d))
-        self.n_rows = n_rows
-        self.width = width
-        self.seed = seed
-        n_pairs = (n_rows + 1) // 2
-        self._keys = np.array([stream_key(seed, "count-sketch", p) for p in range(n_pairs)])
+        # type checkers do not see SciPy's constructor
+        super().__init__(dtype=np.dtype(np.float64), shape=(n_rows * width, d))  # type: ignore[call-arg]
+        CountSketch.__init__(self, n_rows, width, seed)
 
     def _matvec(self, x: NDArray[Any]) -> NDArray[np.float64]:
         return self._matmat(x.reshape(-1, 1)).ravel()
@@ -61,61 +55,13 @@ class CountSketchOperator(Operator):
         return self._rmatmat(y.reshape(-1, 1)).ravel()
 
     def _matmat(self, X: Any) -> NDArray[np.float64]:
+        if not sp.issparse(X):
+            return self.sketch(X.T).T
         out = np.empty((X.shape[1], self.shape[0]))
-        if sp.issparse(X):
-            self._encode_sparse(sp.csr_array(X.T), out)
-        else:
-            for start in range(0, len(out), _BATCH):
-                rows = slice(start, start + _BATCH)
-                self._encode_batch(X.T[rows], out[rows])
+        self._encode_sparse(sp.csr_array(X.T), out)
         return out.T
 
-    def _encode_batch(self, X: NDArray[Any], out: NDArray[np.float64]) -> None:
-        from sparse_secagg.encoders._count_sketch_kernels import scatter_many, scatter_one
-
-        n, d = X.shape
-        width = np.uint64(self.width)
-        tables = np.zeros((2 * len(self._keys), self.width, n))
-        block = min(d, _BATCH_ENTRIES)
-        dtype = np.float32 if X.dtype == np.float32 else np.float64
-        buffer = np.empty((block, n), dtype=dtype)
-        for start in range(0, d, block):
-            entries = buffer[: min(block, d - start)]
-            self._interleave(X, start, entries)
-
-            def add_to_pair(p: int, entries: NDArray[Any] = entries, start: int = start) -> None:
-                first, second = tables[2 * p], tables[2 * p + 1]
-                if n == 1:
-                    first, second, entries = first[:, 0], second[:, 0], entries[:, 0]
-                scatter = scatter_one if n == 1 else scatter_many
-                scatter(entries, start, self._keys[p], width, first, second)
-
-            for_each(add_to_pair, len(self._keys), threaded=self._pays(entries.size))
-        np.multiply(tables[: self.n_rows].reshape(-1, n).T, self.n_rows**-0.5, out=out)
-
-    def _interleave(self, X: NDArray[Any], start: int, entries: NDArray[Any]) -> None:
-        """Bring entries from ``start`` on into the kernels' layout: vectors innermost."""
-        from sparse_secagg.encoders._count_sketch_kernels import interleave
-
-        n, size = X.shape[0], len(entries)
-        if n == 1 or X.dtype != entries.dtype or X.strides[1] != X.itemsize:
-            entries[:] = X[:, start : start + size].T
-            return
-        step = -(-size // n_threads() // 16) * 16
-        for_each(
-            lambda i: interleave(
-                X,
-                start + i * step,
-                start + min((i + 1) * step, size),
-                entries[i * step : (i + 1) * step],
-            ),
-            -(-size // step),
-            threaded=entries.size >= _THREADED_FROM,
-        )
-
     def _encode_sparse(self, X: sp.csr_array, out: NDArray[np.float64]) -> None:
-        from sparse_secagg.encoders._count_sketch_kernels import scatter_sparse
-
         if not X.has_sorted_indices:
             X = X.sorted_indices()
         values = np.require(X.data, np.float64, ["C", "W", "A"])
@@ -126,9 +72,11 @@ class CountSketchOperator(Operator):
 
         def encode(i: int) -> None:
             stop = min((i + 1) * step, n)
-            scatter_sparse(values, indices, ends, self._keys, width, scale, i * step, stop, out)
+            kernels.count_sketch.scatter_sparse(
+                values, indices, ends, self.keys, width, scale, i * step, stop, out
+            )
 
-        for_each(encode, -(-n // step), threaded=out.size >= _THREADED_FROM)
+        for_each(encode, -(-n // step), threaded=out.size >= THREADED_FROM)
 
     def _rmatmat(self, Y: NDArray[Any]) -> NDArray[np.float64]:
         out = np.empty((self.shape[1], Y.shape[1]), order="F" if Y.shape[1] == 1 else "C")
@@ -138,36 +86,31 @@ class CountSketchOperator(Operator):
         return out
 
     def _decode_batch(self, Y: NDArray[Any], out: NDArray[np.float64]) -> None:
-        from sparse_secagg.encoders._count_sketch_kernels import gather_many, gather_one
-
         n, d = Y.shape[1], len(out)
-        tables = np.zeros((2 * len(self._keys), self.width, n))
+        tables = np.zeros((2 * len(self.keys), self.width, n))
         tables[: self.n_rows] = Y.reshape(self.n_rows, self.width, n) / np.sqrt(self.n_rows)
-        n_blocks = n_threads() if self._pays(d * n) else 1
+        n_blocks = n_threads() if self.pays(d * n) else 1
 
         def estimate(i: int) -> None:
             lo, hi = i * d // n_blocks, (i + 1) * d // n_blocks
             width = np.uint64(self.width)
             if n == 1:
-                gather_one(tables[:, :, 0], self._keys, width, lo, out[lo:hi, 0])
+                kernels.count_sketch.gather_one(
+                    tables[:, :, 0], self.keys, width, lo, out[lo:hi, 0]
+                )
                 return
             entries = np.empty((hi - lo, n))
-            gather_many(tables, self._keys, width, lo, entries)
+            kernels.count_sketch.gather_many(tables, self.keys, width, lo, entries)
             out[lo:hi] = entries
 
         for_each(estimate, n_blocks)
 
-    def _pays(self, entries: int) -> bool:
-        return entries * len(self._keys) >= _THREADED_FROM
-
     def hashes(self, J: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return buckets in [0, w) and signs ±1 of the columns J, both of shape (t, len(J))."""
-        from sparse_secagg.encoders._count_sketch_kernels import hash_columns
-
         J = np.ascontiguousarray(self._check_columns(J))
         buckets = np.empty((self.n_rows, len(J)), dtype=np.int64)
         signs = np.empty((self.n_rows, len(J)))
-        hash_columns(self._keys, np.uint64(self.width), J, buckets, signs)
+        kernels.count_sketch.hash_columns(self.keys, np.uint64(self.width), J, buckets, signs)
         return buckets, signs
 
     def sparse_columns(self, J: ArrayLike) -> sp.csc_array:
@@ -269,11 +212,8 @@ class CountSketchEncoder(LinearEncoder):
         self.random_state = random_state
 
     def _make_operator(self, d: int, seed: int) -> CountSketchOperator:
-        m = resolve_n_components(d, self.n_components, self.compression)
-        if not isinstance(self.n_rows, numbers.Integral) or self.n_rows < 1:
-            raise ValueError(f"n_rows={self.n_rows!r} must be a positive integer; 15 is usual.")
-        self.n_rows_ = min(int(self.n_rows), m)
-        self.width_ = m // self.n_rows_
+        shape = count_sketch_shape(d, self.n_components, self.compression, self.n_rows)
+        self.n_rows_, self.width_ = shape
         return CountSketchOperator(d, self.n_rows_, self.width_, seed)
 
     def unsketch_error_at(self, d: int, m: int) -> float:

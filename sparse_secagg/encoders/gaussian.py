@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from solvers.operators import DenseOperator, Operator
 from solvers.parallel import for_each, n_threads
-from sparse_secagg.encoders.base import LinearEncoder, resolve_n_components
+from sparse_secagg.encoders.base import LinearEncoder
 from sparse_secagg.public_randomness import stream_key, words
+from sparse_secagg.sketches.lengths import resolve_n_components
 
 #: Bytes of the columns made at once while streaming.
 _BLOCK_BYTES = 2**25

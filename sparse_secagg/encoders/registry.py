@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from sklearn.base import clone
+
 from sparse_secagg.encoders.base import LinearEncoder
 from sparse_secagg.encoders.blocks import BlockEncoder
 from sparse_secagg.encoders.count_sketch import CountSketchEncoder
@@ -84,6 +86,14 @@ def from_dict(document: dict[str, Any]) -> LinearEncoder:
         return get(document.get("name", ""), **parameters)
     except TypeError as error:
         raise ValueError(f"encoder {document} is not a valid description: {error}") from None
+
+
+def with_seed(encoder: LinearEncoder, seed: int) -> LinearEncoder:
+    """Return an unfitted copy of an encoder with this public seed."""
+    encoder = clone(encoder)
+    if "random_state" in encoder.get_params(deep=False):
+        encoder.set_params(random_state=seed)
+    return encoder
 
 
 def _blocks_to_dict(encoder: BlockEncoder) -> dict[str, Any]:

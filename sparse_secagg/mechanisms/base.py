@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
 from solvers.parallel import for_each
 from sparse_secagg.clipped_rows import ClippedRows, clip_factors
@@ -31,6 +30,7 @@ from sparse_secagg.mechanisms.rotation import Rotation, padded_dim
 from sparse_secagg.mechanisms.rounding import conditional_rounding, within_bound
 from sparse_secagg.mechanisms.sampling import round_up_variance
 from sparse_secagg.mechanisms.sums import mean_of_sum
+from sparse_secagg.parameterised import Parameterised
 from sparse_secagg.parameters import MAX_BITS, NoiseParameters, check_parameters, documented
 from sparse_secagg.privacy.conversion import rdp_to_dp, smallest_epsilon
 from sparse_secagg.privacy.curves import (
@@ -54,7 +54,7 @@ _GROUP = 8
 
 @documented
 @dataclass(kw_only=True, eq=False, repr=False)
-class IntegerMechanism(NoiseParameters, BaseEstimator):
+class IntegerMechanism(NoiseParameters, Parameterised):
     """Clip, rotate, round, check, add integer noise, modulo. Subclasses choose the noise.
 
     Parameters

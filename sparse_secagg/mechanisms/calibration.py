@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from scipy.optimize import brentq
-
 from sparse_secagg.exceptions import InfeasibleError
 from sparse_secagg.parameters import MAX_BITS
 from sparse_secagg.privacy.curves import norm_bound
@@ -51,7 +49,7 @@ def least_noise(
         epsilon = epsilon_at(variance)
         return math.log(max(epsilon, 1e-300) / target) if epsilon < math.inf else 700.0
 
-    root = brentq(gap, low, high, xtol=1e-13 * low, rtol=1e-13)
+    root = _root_of(gap, low, high)
     return _nudge(root, lambda variance: epsilon_at(variance) <= target, 1.0)
 
 
@@ -155,8 +153,14 @@ class GridProblem:
         high = 2.0 * low
         while excess(high) <= 0:
             low, high = high, 4.0 * high
-        root = brentq(excess, low, high, xtol=1e-13 * low, rtol=1e-13)
+        root = _root_of(excess, low, high)
         return max(self.coarsest, _nudge(root, lambda u: excess(u) <= 0, -1.0))
+
+
+def _root_of(function: Callable[[float], float], low: float, high: float) -> float:
+    from scipy.optimize import brentq  # a client calibrates nothing, and does without it
+
+    return float(brentq(function, low, high, xtol=1e-13 * low, rtol=1e-13))
 
 
 def _nudge(value: float, good: Callable[[float], bool], direction: float) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.parallel import for_each
+from sparse_secagg import kernels
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.mechanisms.tail_sums import Distribution, TailSums, Undecided
 
@@ -71,14 +72,12 @@ class Table:
             self._invert(out[start : start + _PIECE], rng)
 
     def _invert(self, out: NDArray[np.int64], rng: Randomness) -> None:
-        from sparse_secagg.mechanisms._inversion_kernels import invert
-
         rng.fill(out)  # each word is replaced by its sample
         words = out.view(np.uint64)
         slack = np.uint64(2 ** (64 - self.n_bits) - 2)
         done = 0
         while True:
-            done += invert(
+            done += kernels.inversion.invert(
                 words[done:],
                 out[done:],
                 self.guide,
@@ -165,8 +164,6 @@ def _floors(sums: TailSums, tail: list[int], n_bits: int, bits: int) -> list[int
 def _with_guide(
     distribution: Distribution, centre: int, above: list[int], below: list[int], n_bits: int
 ) -> Table:
-    from sparse_secagg.mechanisms._inversion_kernels import fill_guide
-
     floors = np.array(above + below, dtype=np.uint64)
     thresholds = floors << np.uint64(64 - n_bits) | np.uint64(1)
     firsts = [0, len(above)] if below else [0]
@@ -175,7 +172,9 @@ def _with_guide(
         stride = 65 << cell_bits  # cells begin at 1 << cell_bits
         guide = np.zeros(stride * len(firsts), dtype=np.int32)
         if all(
-            fill_guide(guide[i * stride : (i + 1) * stride], thresholds, k, np.uint64(cell_bits))
+            kernels.inversion.fill_guide(
+                guide[i * stride : (i + 1) * stride], thresholds, k, np.uint64(cell_bits)
+            )
             for i, k in enumerate(firsts)
         ):
             break

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.parallel import for_each
+from sparse_secagg import kernels
 from sparse_secagg.mechanisms.randomness import Randomness
 
 __all__ = ["draw_by_rejection", "laplace_scale"]
@@ -111,26 +112,25 @@ def fill_by_rejection(out: NDArray[np.int64], setup: Setup, rng: Randomness) -> 
         for i in range(len(out)):
             out[i] = sample_big(setup, words)
         return
-    from sparse_secagg.mechanisms import _sampling_kernels as kernels
-
     # About twelve words a sample; a first buffer of that size saves refills.
     size = 1 << min(max((12 * len(out)).bit_length(), 10), 16)
     buffer = WordBuffer(rng, size)
     t, slope, offset = np.uint64(setup.t), np.uint64(setup.slope), np.uint64(setup.offset)
     d_high, d_low = (np.uint64(v) for v in divmod(setup.d, _WORD))
     largest = np.uint64((_WORD - 1) // setup.slope)
-    i = 0
+    kernel, i = kernels.rejection, 0
+    buffer.refill()
     while True:
-        buffer.refill()
-        status, i, position = kernels.fill_gaussian(
-            out, i, buffer.words, 0, t, slope, offset, d_high, d_low, largest
+        status, i, buffer.position = kernel.fill_gaussian(
+            out, i, buffer.words, buffer.position, t, slope, offset, d_high, d_low, largest
         )
-        buffer.position = position
-        if status == kernels.DONE:
+        if status == kernel.DONE:
             return
-        if status == kernels.NEED_BIG:
+        if status == kernel.NEED_BIG:
             out[i] = sample_big(setup, buffer)
             i += 1
+        else:
+            buffer.refill()
 
 
 # ---------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from sparse_secagg.public_randomness import random_signs, stream_key, words
@@ -58,7 +57,7 @@ class Rotation:
             return np.asarray(fwht(Z))
         pairs = Z.view(np.complex128)
         pairs *= _phases(self.seed, self.padded_dim // 2)
-        return np.asarray(scipy.fft.fft(pairs, norm="ortho", overwrite_x=True).view(np.float64))
+        return _transform(pairs).view(np.float64)
 
     def inverse(self, Z: NDArray[np.float64]) -> NDArray[np.float64]:
         """Undo :meth:`forward` for the rows of Z (n, D); returns (n, m)."""
@@ -67,10 +66,24 @@ class Rotation:
             Y *= _signs(self.seed, self.padded_dim)
         else:
             pairs = np.ascontiguousarray(Z, dtype=np.float64).view(np.complex128)
-            pairs = scipy.fft.ifft(pairs, norm="ortho")
+            pairs = _transform(pairs, inverse=True)
             pairs *= _phases(self.seed, self.padded_dim // 2).conj()
             Y = pairs.view(np.float64)
         return Y[:, : self.dim]
+
+
+def _transform(pairs: NDArray[np.complex128], inverse: bool = False) -> NDArray[np.complex128]:
+    """Return the orthonormal Fourier transforms of the rows.
+
+    One row is NumPy's, of a client that has no more; SciPy fills the vector registers with many.
+    """
+    if len(pairs) == 1:
+        one = np.fft.ifft if inverse else np.fft.fft
+        return np.asarray(one(pairs, norm="ortho"))
+    import scipy.fft
+
+    many = scipy.fft.ifft if inverse else scipy.fft.fft
+    return np.asarray(many(pairs, norm="ortho", overwrite_x=not inverse))
 
 
 @lru_cache(maxsize=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sparse_secagg import kernels
 from sparse_secagg.mechanisms.randomness import Randomness
 
 __all__ = ["conditional_rounding", "within_bound"]
@@ -30,8 +31,6 @@ def conditional_rounding(
 
     The result is written to ``out`` where that is given.
     """
-    from sparse_secagg.mechanisms import _rounding_kernels as kernels
-
     out = np.empty(len(x), dtype=np.int64) if out is None else out
     words = np.empty(min(len(x), _PIECE), dtype=np.uint64)
     for _ in range(_TRIES):
@@ -39,16 +38,14 @@ def conditional_rounding(
             piece = slice(start, min(start + _PIECE, len(x)))
             random = words[: piece.stop - start]
             rng.fill(random)
-            kernels.round_stochastically(x[piece], random, out[piece])
+            kernels.rounding.round_stochastically(x[piece], random, out[piece])
         if within_bound(out, squared_bound):
             return out
-    kernels.round_toward_zero(x, out)
+    kernels.rounding.round_toward_zero(x, out)
     return out
 
 
 def within_bound(x: NDArray[np.int64], squared_bound: int) -> bool:
     """Return whether Σ x² ≤ ``squared_bound``, exactly, for any int64 values."""
-    from sparse_secagg.mechanisms import _rounding_kernels as kernels
-
     high, low = divmod(squared_bound, _WORD)
-    return bool(kernels.norm_within(x, np.uint64(high), np.uint64(low)))
+    return bool(kernels.rounding.norm_within(x, np.uint64(high), np.uint64(low)))

@@ -14,8 +14,6 @@ from __future__ import annotations
 import math
 import numbers
 
-from scipy.optimize import brentq
-
 __all__ = [
     "JL_CLIP",
     "SKETCH_CLIPS",
@@ -89,6 +87,7 @@ def tight_factor(spread: float, relative_noise: float = _USUAL_NOISE) -> float:
     relative_noise : float
         Squared error from noise at f = 1, relative to ‖μ‖².
     """
+    from scipy.optimize import brentq  # a client takes the clip as it is told, without it
 
     def slope(t: float) -> float:
         excess = _density(t) - t * _tail(t)

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gammaln
 
 from sparse_secagg.privacy.curves import Curve, check_orders
 from sparse_secagg.validation import check_integer, check_positive
@@ -398,6 +397,8 @@ def _log_binomials(alpha: int) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _log_factorials(stop: int) -> NDArray[np.float64]:
+    from scipy.special import gammaln  # clients do without it
+
     return np.asarray(gammaln(np.arange(1.0, stop + 1)))
 
 

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 
 from sparse_secagg.mechanisms import DiscreteGaussian
 from sparse_secagg.mechanisms.randomness import Randomness
+from sparse_secagg.parameterised import Parameterised
 from sparse_secagg.privacy.curves import DEFAULT_ORDERS
 
 __all__ = ["AdaptiveClip"]
@@ -24,7 +24,7 @@ __all__ = ["AdaptiveClip"]
 _N_BITS = 32  # one coordinate: bits cost nothing beside a sketch
 
 
-class AdaptiveClip(BaseEstimator):
+class AdaptiveClip(Parameterised):
     """A clipping norm that follows a quantile of the clients' norms.
 
     Parameters

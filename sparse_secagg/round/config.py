@@ -9,30 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
-
-from sklearn.base import clone
+from typing import TYPE_CHECKING, Any
 
 from sparse_secagg import mechanisms
-from sparse_secagg.encoders import LinearEncoder, registry
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.frozen import freeze
 from sparse_secagg.mechanisms import IntegerMechanism, MechanismParameters
 from sparse_secagg.parameters import SketchClip, default
-from sparse_secagg.public_randomness import resolve_seed, stream_key
-from sparse_secagg.round.sketching import sketch_clip_norm, with_seed
-from sparse_secagg.validation import positive
+
+if TYPE_CHECKING:
+    from sparse_secagg.encoders import LinearEncoder
 
 __all__ = [
     "FORMAT_VERSION",
-    "Calibrated",
     "RoundConfig",
-    "calibrated_round",
     "check_fields",
     "digest_of",
     "is_noiseless",
@@ -134,7 +128,9 @@ class RoundConfig:
         round_id : str, optional
             A fresh one by default.
         """
-        return calibrated_round(
+        from sparse_secagg.round.calibration import calibrated_round  # clients do without it
+
+        calibrated = calibrated_round(
             dim=dim,
             n_clients=n_clients,
             encoder=encoder,
@@ -143,7 +139,8 @@ class RoundConfig:
             sketch_clip=sketch_clip,
             random_state=random_state,
             round_id=round_id,
-        ).config
+        )
+        return cls(**calibrated.fields)
 
     def to_json(self) -> str:
         """Return the configuration as JSON, with a digest that guards against corruption."""
@@ -218,54 +215,6 @@ class RoundConfig:
     @cached_property
     def _digest(self) -> str:
         return _digest_of_text(self._canonical)
-
-
-class Calibrated(NamedTuple):
-    """A configuration with the parts that calibration made on the way.
-
-    ``encoder`` is fitted to the dimension; ``mechanism`` is calibrated.
-    """
-
-    config: RoundConfig
-    encoder: LinearEncoder
-    mechanism: IntegerMechanism
-
-
-def calibrated_round(
-    *,
-    dim: int,
-    n_clients: int,
-    encoder: LinearEncoder,
-    mechanism: IntegerMechanism,
-    clip_norm: float,
-    sketch_clip: SketchClip,
-    random_state: Any = None,
-    round_id: str | None = None,
-) -> Calibrated:
-    """Calibrate a round, as :meth:`RoundConfig.create` says; return its parts as well."""
-    positive.check("clip_norm", clip_norm)
-    seed = resolve_seed(random_state)
-    encoder_seed = int(stream_key(seed, "encoder"))
-    encoder = with_seed(encoder, encoder_seed).fit_dimension(dim)
-    mechanism = clone(mechanism).set_params(
-        clip_norm=sketch_clip_norm(encoder, clip_norm, sketch_clip),
-        random_state=int(stream_key(seed, "rotation")),
-    )
-    parameters = mechanism.calibrate(n_clients, encoder.n_components_)
-    # whoever answers knows the round: its ε is the server's, whatever the noise was sized for
-    mechanism.set_params(sampling=None)
-    config = RoundConfig(
-        round_id=secrets.token_hex(8) if round_id is None else str(round_id),
-        dim=int(dim),
-        clip_norm=float(clip_norm),
-        encoder=registry.to_dict(encoder),
-        encoder_seed=encoder_seed,
-        mechanism=parameters,
-        min_survivors=None if mechanism.min_survivors is None else parameters.min_survivors,
-        epsilon=mechanism.privacy().epsilon(),
-        delta=float(mechanism.delta),
-    )
-    return Calibrated(config, encoder, mechanism)
 
 
 def mechanism_of(config: RoundConfig) -> IntegerMechanism:

@@ -23,9 +23,8 @@ from sparse_secagg.clipped_rows import as_vector
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.mechanisms.randomness import Randomness
 from sparse_secagg.privacy.observers import Costed, RoundPrivacy
+from sparse_secagg.round.client import client_round
 from sparse_secagg.round.config import DIGEST_BYTES, RoundConfig
-from sparse_secagg.round.decoders import make_decoder
-from sparse_secagg.round.parts import parts_of
 from sparse_secagg.round.policy import ClientPolicy
 from sparse_secagg.secagg.errors import BelowThresholdError
 from sparse_secagg.secagg.wire import pack, packed_size, unpack
@@ -141,7 +140,7 @@ def client_encode(
             f"x has shape {x.shape}, but the round is about vectors of shape ({config.dim},)."
         )
     policy.check(config)
-    message = parts_of(config).encode(x[None, :], rng)[0]
+    message = client_round(config).encode(x[None, :], rng)[0]
     return _MAGIC + config.digest + pack(message, config.mechanism.n_bits)
 
 
@@ -307,6 +306,9 @@ def server_decode(
     >>> server_decode(config, total, survivors).mean.shape
     (5,)
     """
+    from sparse_secagg.round.decoders import make_decoder  # a client decodes nothing
+    from sparse_secagg.round.parts import parts_of
+
     if not isinstance(survivors, int | np.integer):
         if len(set(survivors)) < len(survivors):
             raise ValueError("survivors names a message twice; its noise counts once.")

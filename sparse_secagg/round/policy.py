@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from sparse_secagg.exceptions import RefusedRoundError
 from sparse_secagg.privacy.curves import sensitivity_factor
+from sparse_secagg.round.client import client_round
 from sparse_secagg.round.config import RoundConfig, check_fields, is_noiseless
-from sparse_secagg.round.parts import parts_of
 from sparse_secagg.validation import Constraint, either, nothing, whole
 
 __all__ = ["ClientPolicy"]
@@ -89,7 +89,7 @@ class ClientPolicy:
         check_fields(config)
         self._check_limits(config)
         try:
-            actual = parts_of(config).epsilon
+            actual = client_round(config).epsilon
         except RefusedRoundError:
             raise
         except Exception as error:  # whatever a configuration breaks, it is refused for it

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
+from sparse_secagg.parameterised import Parameterised
 from sparse_secagg.secagg.result import AggregationResult
 
 __all__ = ["Aggregation", "SecureAggregation"]
@@ -66,7 +66,7 @@ class Aggregation(ABC):
         """Open the sum; raise :class:`BelowThresholdError` if too few clients are left."""
 
 
-class SecureAggregation(BaseEstimator):
+class SecureAggregation(Parameterised):
     """A way to add messages modulo M that shows the sum only. Subclasses say how.
 
     Attributes

@@ -13,6 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from sparse_secagg import kernels
 from sparse_secagg.secagg.wire import bit_width
 
 KEY_BYTES = 32
@@ -77,18 +78,20 @@ class MaskSum:
             combine(part, self._read(stream, len(part)), out=part)
 
     def _add_residues(self, stream: KeyStream, sign: int) -> None:
-        from sparse_secagg.secagg._modular_kernels import add_lazily, keep_residues
-
         modulus, filled = np.uint64(self.modulus), 0
         while filled < self.length:
             # On average 2^b/M < 2 words a residue; what is read too much is not used.
             expected = ((self.length - filled) << bit_width(self.modulus)) // self.modulus
             words = self._read(stream, min(_CHUNK // self._word.itemsize, expected + 16))
-            filled = keep_residues(words, self._low_bits, modulus, self._residues, filled)
+            filled = kernels.modular.keep_residues(
+                words, self._low_bits, modulus, self._residues, filled
+            )
         if self._added == self._most:
             self._sum %= self._sum.dtype.type(self.modulus)
             self._added = 0
-        add_lazily(self._sum, self._residues, self._sum.dtype.type(self.modulus), sign < 0)
+        kernels.modular.add_lazily(
+            self._sum, self._residues, self._sum.dtype.type(self.modulus), sign < 0
+        )
         self._added += 1
 
     def _read(self, stream: KeyStream, n_words: int) -> NDArray[Any]:
@@ -112,12 +115,10 @@ def add_modulo(
     out: NDArray[np.uint64] | None = None,
 ) -> NDArray[np.uint64]:
     """Return a ± b mod M for vectors of residues, written to ``out`` where that is given."""
-    from sparse_secagg.secagg._modular_kernels import add_residues
-
     if a.shape != b.shape:  # a kernel would read beyond the shorter one
         raise ValueError(f"a of shape {a.shape} and b of shape {b.shape} must have one shape.")
     out = np.empty_like(a) if out is None else out
-    add_residues(a, b, np.uint64(modulus), sign < 0, out)
+    kernels.modular.add_residues(a, b, np.uint64(modulus), sign < 0, out)
     return out
 
 

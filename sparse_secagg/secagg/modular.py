@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.parallel import for_each
+from sparse_secagg import kernels
 from sparse_secagg.secagg.errors import InvalidMessageError
 
 #: Columns summed at once: the running total stays in the first-level cache.
@@ -21,8 +22,6 @@ def modular_sum(
     rows: NDArray[Any], modulus: int, included: NDArray[np.bool_] | None = None
 ) -> NDArray[np.uint64]:
     """Return Σ rows mod M over the included rows, exactly; all entries must lie in [0, M)."""
-    from sparse_secagg.secagg._modular_kernels import add_rows
-
     n, length = rows.shape
     included = np.ones(n, dtype=bool) if included is None else included
     total = np.zeros(length, dtype=np.uint64)
@@ -30,7 +29,7 @@ def modular_sum(
     def block(k: int) -> None:
         start = k * _COLUMNS
         stop = min(start + _COLUMNS, length)
-        add_rows(total, rows, included, np.uint64(modulus), start, stop)
+        kernels.modular.add_rows(total, rows, included, np.uint64(modulus), start, stop)
 
     for_each(block, -(-length // _COLUMNS), threaded=rows.size > _VALUES)
     return total
@@ -47,13 +46,13 @@ def check_messages(
     if on_invalid not in ("raise", "exclude"):
         raise ValueError(f"on_invalid={on_invalid!r} must be 'raise' or 'exclude'.")
     rows, faults = _as_rows(messages)
-    from sparse_secagg.secagg._modular_kernels import in_range
-
     valid = np.empty(len(rows), dtype=bool)
     step = max(1, _VALUES // max(1, rows.shape[1]))
 
     def block(k: int) -> None:
-        in_range(rows, np.uint64(modulus), valid, k * step, min((k + 1) * step, len(rows)))
+        kernels.modular.in_range(
+            rows, np.uint64(modulus), valid, k * step, min((k + 1) * step, len(rows))
+        )
 
     for_each(block, -(-len(rows) // step), threaded=rows.size > _VALUES)
     for i in np.flatnonzero(~valid):

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
 from sparse_secagg.secagg.client import ClientSession
@@ -65,6 +64,8 @@ class Workers:
         n_jobs: int,
         agree_once: bool,
     ) -> None:
+        from joblib import Parallel, effective_n_jobs  # who plays one client does without it
+
         self._states = {i: client.save() for i, client in clients.items()}
         self._agree_once = agree_once
         self._workers = Parallel(n_jobs=n_jobs, return_as="generator")
@@ -82,6 +83,8 @@ class Workers:
         """
         if vectors is not None:
             self._groups = self._small_groups
+        from joblib import delayed
+
         groups = [[i for i in group.tolist() if i in incoming] for group in self._groups]
         played = self._workers(
             delayed(_play)(

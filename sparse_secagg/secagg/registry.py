@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.base import clone
-
+from sparse_secagg.parameterised import clone
 from sparse_secagg.secagg.contract import SecureAggregation
 from sparse_secagg.secagg.ideal import IdealSecAgg
 from sparse_secagg.secagg.masked import MaskedSecAgg

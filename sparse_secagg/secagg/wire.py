@@ -11,6 +11,8 @@ import numbers
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sparse_secagg import kernels
+
 MAX_BITS = 63
 
 
@@ -42,8 +44,6 @@ def packed_size(length: int, bits: int) -> int:
 
 def pack(values: ArrayLike, bits: int) -> bytes:
     """Return integers in [0, 2^bits) as a bit stream."""
-    from sparse_secagg.secagg._wire_kernels import pack_words
-
     _check_bits(bits)
     values = np.ascontiguousarray(values)
     if values.ndim != 1 or values.dtype.kind not in "iu":
@@ -54,14 +54,12 @@ def pack(values: ArrayLike, bits: int) -> bytes:
     if values.size and (int(values.min()) < 0 or int(values.max()) >> bits):
         raise ValueError(f"values do not all lie in [0, 2**{bits}); raise bits or reduce them.")
     words = np.zeros(-(-len(values) * bits // 64) + 1, dtype="<u8")
-    pack_words(values, bits, words)
+    kernels.wire.pack_words(values, bits, words)
     return words.tobytes()[: packed_size(len(values), bits)]
 
 
 def unpack(data: bytes, bits: int, length: int) -> NDArray[np.uint64]:
     """Return the ``length`` integers that :func:`pack` wrote; raise if ``data`` is not such."""
-    from sparse_secagg.secagg._wire_kernels import unpack_words
-
     size = packed_size(length, bits)
     if len(data) != size:
         raise ValueError(
@@ -73,7 +71,7 @@ def unpack(data: bytes, bits: int, length: int) -> NDArray[np.uint64]:
     words = np.zeros(-(-length * bits // 64) + 1, dtype="<u8")
     words.view(np.uint8)[:size] = np.frombuffer(data, dtype=np.uint8)
     values = np.empty(length, dtype=np.uint64)
-    unpack_words(words, bits, values)
+    kernels.wire.unpack_words(words, bits, values)
     return values
 
 

@@ -284,7 +284,7 @@ class TestLongVectors:
         x = np.random.default_rng(d).standard_normal((3, d)).astype(np.float32)
         encoder = HadamardEncoder(n_components=64, random_state=3).fit_dimension(d)
         whole = encoder.operator_.matmat(x.T).T
-        monkeypatch.setattr("sparse_secagg.encoders.hadamard._LONG", 512)
+        monkeypatch.setattr("sparse_secagg.sketches.hadamard._LONG", 512)
         parts = encoder.operator_.matmat(x.T).T
         assert not np.array_equal(parts, whole)  # sums in another order: it is the other way
         np.testing.assert_allclose(parts, whole, rtol=1e-12, atol=1e-13)
