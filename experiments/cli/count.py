@@ -13,6 +13,7 @@ import typer
 from experiments.cli.options import AsJson, Given, at_least_one, option, takes, whole
 
 if TYPE_CHECKING:
+    from experiments.report.tables import TextTable
     from sparse_secagg import PrivateCounts
 
 
@@ -76,7 +77,10 @@ def count(
     counts.fit(table, user=user, item=item, weight=weight)
     summary = counts.summary(top, candidates=names)
     # shown first: the privacy is spent, whatever becomes of the files
-    typer.echo(json.dumps(summary) if as_json else _table(counts, top, names, weight is not None))
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        _show(counts, top, names, sums=weight is not None)
     if output is not None:
         _write(counts, summary, output, top, names)
 
@@ -84,21 +88,16 @@ def count(
 def _write(
     counts: PrivateCounts, summary: dict[str, Any], folder: Path, top: int, names: list[str] | None
 ) -> None:
-    from experiments.report.tables import TextTable
     from sparse_secagg.counting.report import shown
     from sparse_secagg.private_files import write_text
 
-    found = counts.top(top, candidates=names)
-    rows = [(shown(r.item), *(f"{x:,.0f}" for x in (r.count, r.low, r.high))) for r in found]
-    table = TextTable(
-        "users of each item, privately counted", ("item", "users", "low", "high"), tuple(rows)
-    )
-    write_text(folder / "counts.tex", table.to_latex())
+    write_text(folder / "counts.tex", _counts_table(counts, top, names).to_latex())
     counts.to_csv(folder / "counts.csv", top, candidates=names)
     write_text(folder / "counts.json", json.dumps(summary, indent=1))
     command = shlex.join(["sparse-secagg", *sys.argv[1:]])
     counts.report(folder / "report.html", top, candidates=names, command=command)
     typer.echo(f"written: {folder}", err=True)
+    found = counts.top(top, candidates=names)
     formulas = [r.item for r in found if r.item[:1] in _FORMULAS]
     if formulas:
         typer.echo(
@@ -108,40 +107,67 @@ def _write(
         )
 
 
-def _table(counts: PrivateCounts, top: int, names: list[str] | None, weighted: bool) -> str:
-    from sparse_secagg.counting.report import UNTRUSTED, shown
+def _show(counts: PrivateCounts, top: int, names: list[str] | None, *, sums: bool) -> None:
+    """Print counts, and sums, with their intervals, and what is promised of them."""
+    from rich.console import Console
 
-    lines = [f"{'users':>10} {'low':>10} {'high':>10}   item"]
-    lines += [
-        f"{r.count:>10,.0f} {r.low:>10,.0f} {r.high:>10,.0f} {' ' if r.significant else '?'} "
-        f"{shown(r.item)}"
-        for r in counts.top(top, candidates=names)
+    from experiments.report.layout import print_table
+    from experiments.report.terminal import say
+
+    console = Console()
+    print_table(_counts_table(counts, top, names), console)
+    if sums:
+        print_table(_sums_table(counts, top, names), console)
+    for line in _remarks(counts, top, names):
+        say(line, console)
+
+
+def _counts_table(counts: PrivateCounts, top: int, names: list[str] | None) -> TextTable:
+    from experiments.report.tables import TextTable
+    from sparse_secagg.counting.report import shown
+
+    found = [(shown(r.item), r) for r in counts.top(top, candidates=names)]
+    rows = [
+        (name, *(f"{x:,.0f}" for x in (r.count, r.low, r.high)), "" if r.significant else "?")
+        for name, r in found
     ]
-    if weighted:
-        lines += ["", f"{'sum':>12} {'low':>12} {'high':>12} {'mean':>10}   item"]
-        lines += [
-            f"{r.sum:>12,.4g} {r.sum_low:>12,.4g} {r.sum_high:>12,.4g} {r.mean:>10.4g}   "
-            f"{shown(r.item)}"
-            for r in counts.sums(top, candidates=names)
-        ]
-    totals = counts.total(top)
-    lines += [
-        f"{r.count:>10,.0f} {r.low:>10,.0f} {r.high:>10,.0f}   {name} (pairs of user and item)"
-        for name, r in totals.items()
+    for name, r in counts.total(top).items():
+        numbers = (f"{x:,.0f}" for x in (r.count, r.low, r.high))
+        rows.append((f"{name} (pairs of user and item)", *numbers, ""))
+    return TextTable("users of each item", ("item", "users", "low", "high", ""), tuple(rows))
+
+
+def _sums_table(counts: PrivateCounts, top: int, names: list[str] | None) -> TextTable:
+    from experiments.report.tables import TextTable
+    from sparse_secagg.counting.report import shown
+
+    rows = [
+        (shown(r.item), *(f"{x:,.4g}" for x in (r.sum, r.sum_low, r.sum_high)), f"{r.mean:.4g}")
+        for r in counts.sums(top, candidates=names)
     ]
+    heads = ("item", "sum", "low", "high", "mean")
+    return TextTable("sum of the weights of each item", heads, tuple(rows))
+
+
+def _remarks(counts: PrivateCounts, top: int, names: list[str] | None) -> list[str]:
+    from sparse_secagg.counting.report import UNTRUSTED
+
+    found = counts.top(top, candidates=names)
     spent = ", ".join(f"{b:,} in the round of {s}" for s, b in counts.bytes_per_client_.items())
-    lines += ["", "? marks items that may be held by nobody.", counts.statement()]
-    lines += [f"Bytes per user: {spent}."]
+    lines = (
+        [] if all(r.significant for r in found) else ["? marks items that may be held by nobody."]
+    )
+    lines += [counts.statement(), f"Bytes per user: {spent}."]
     if not counts.trusted_:
         lines += [UNTRUSTED]
-    if not any(r.significant for r in counts.top(top, candidates=names)):
+    if not any(r.significant for r in found):
         lines += [
             "No item stands out of the noise: this takes more users or a larger ε, unless --user "
             "and --item are the wrong way round or another column was meant."
         ]
     if counts.not_private_:
         lines += ["NOT PRIVATE: the randomness of this run was seeded."]
-    return "\n".join(lines)
+    return lines
 
 
 def _candidates(path: Path, domain: str | None) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from experiments.cli import options as opt
 
@@ -53,6 +54,7 @@ def plan(
     """Choose encoder, sketch length, bits, noise and decoder, and predict the error."""
     from experiments.report.plan_figure import check_picture, draw_plan
     from experiments.report.style import save_picture
+    from experiments.report.terminal import say
     from sparse_secagg import plan as make_plan
     from sparse_secagg.private_files import check_file
 
@@ -71,7 +73,10 @@ def plan(
         check_picture(plot)
         check_file(plot)
     made = make_plan(**request)
-    typer.echo(made.to_json() if as_json else made.explain())
+    if as_json:
+        typer.echo(made.to_json())
+    else:
+        say(made.explain(), Console())
     if plot is not None:
         save_picture(draw_plan(made, request), plot)
         typer.echo(f"written: {plot}", err=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.console import Console
 from rich.text import Text
 
 
@@ -22,6 +23,11 @@ def literal(value: Any, style: str = "") -> Text:
     '\\x1b[2J'
     """
     return Text("".join(map(_visible, str(value))), style=style)
+
+
+def say(text: Any, console: Console, style: str = "") -> None:
+    """Print a sentence: in a terminal broken between words, in a file or a pipe one line."""
+    console.print(literal(text, style), soft_wrap=not console.is_terminal)
 
 
 def _visible(sign: str) -> str:

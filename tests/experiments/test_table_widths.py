@@ -3,13 +3,16 @@
 import io
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
+from typer.testing import CliRunner
 
+from experiments.cli.app import app
 from experiments.report.epsilon_table import PRESETS, as_table, epsilon_table
 from experiments.report.layout import print_table
 from experiments.report.tables import TextTable, sweep_tables
@@ -130,3 +133,22 @@ def test_no_text_makes_a_line_too_wide_or_is_lost(rows, left, width):
     assert all(cell_len(line) <= width for line in shown)
     written = Counter(literal("".join(map("".join, rows))).plain)
     assert {s for s in written - Counter("".join(shown)) if not s.isspace()} == set()
+
+
+@pytest.mark.filterwarnings("ignore::sparse_secagg.PrivacyWarning")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_counts_of_items_with_long_names(width, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    long = [f"https://example.org/{'shelf-' * 9}{k}" for k in range(3)]
+    rows = [f"{user},{long[user % 2]},{user % 5}" for user in range(600)]
+    Path("t.csv").write_text("\n".join(["who,what,much", *rows]))
+    Path("items.txt").write_text("\n".join(long))
+    line = "count t.csv --user who --item what --domain items.txt --epsilon 6 --max-items 1"
+    more = "--simulation-seed 1 --weight much --max-weight 5"
+    done = CliRunner(env={"COLUMNS": str(width)}).invoke(app, f"{line} {more}".split())
+    assert done.exit_code == 0, done.output
+    tables, _, remarks = done.stdout.partition("? marks items")
+    assert all(cell_len(line) <= width for line in tables.splitlines())
+    assert "nobody.\nAll results on this page" in remarks  # in a pipe sentences are not broken
+    for heading in ("users", "low", "high", "sum", "mean"):
+        assert heading in tables
