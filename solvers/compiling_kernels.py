@@ -11,9 +11,15 @@ import threading
 import time
 from typing import Any
 
-import numba
-from numba import njit
-from numba.core import event
+try:
+    import numba
+    from numba import njit
+    from numba.core import event
+except ImportError as error:
+    raise ImportError(
+        f"this needs numba, which compiles its kernels: {error}. Install it with "
+        "'pip install numba'. Without it a client can make its messages, and nothing else runs."
+    ) from None
 
 __all__ = ["CompilationNotice", "njit", "notice", "numba"]
 

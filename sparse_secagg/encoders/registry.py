@@ -14,6 +14,7 @@ from sparse_secagg.encoders.gaussian import GaussianEncoder
 from sparse_secagg.encoders.hadamard import HadamardEncoder
 from sparse_secagg.encoders.identity import IdentityEncoder
 from sparse_secagg.parts import import_part, is_import_path, path_of
+from sparse_secagg.sketches.lengths import layers_from_json
 
 _REGISTRY: dict[str, type[LinearEncoder]] = {
     "blocks": BlockEncoder,
@@ -110,7 +111,7 @@ def _blocks_to_dict(encoder: BlockEncoder) -> dict[str, Any]:
 def _blocks_from_dict(parameters: dict[str, Any]) -> dict[str, Any]:
     parameters = dict(parameters)
     if "layers" in parameters:
-        parameters["layers"] = {name: slice(*ends) for name, ends in parameters["layers"].items()}
+        parameters["layers"] = layers_from_json(parameters["layers"])
     if "encoder" in parameters:
         parameters["encoder"] = from_dict(parameters["encoder"])
     if "encoders" in parameters:

@@ -20,6 +20,7 @@ from sparse_secagg.sketches.lengths import (
     clip_shares_of,
     count_sketch_shape,
     layer_slices,
+    layers_from_json,
     resolve_n_components,
 )
 
@@ -133,7 +134,7 @@ def _blocks(
     clip_shares: Any = "size",
 ) -> Sketch:
     if layers is not None:
-        layers = {name: slice(*ends) for name, ends in layers.items()}
+        layers = layers_from_json(layers)
     slices = layer_slices(layers, d)
     shares = clip_shares_of(clip_shares, slices)
     made = []

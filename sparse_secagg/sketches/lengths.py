@@ -7,7 +7,13 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["clip_shares_of", "count_sketch_shape", "layer_slices", "resolve_n_components"]
+__all__ = [
+    "clip_shares_of",
+    "count_sketch_shape",
+    "layer_slices",
+    "layers_from_json",
+    "resolve_n_components",
+]
 
 DEFAULT_COMPRESSION = 10
 
@@ -52,6 +58,12 @@ def count_sketch_shape(
         raise ValueError(f"n_rows={n_rows!r} must be a positive integer; 15 is usual.")
     rows = min(int(n_rows), m)
     return rows, m // rows
+
+
+def layers_from_json(document: Mapping[str, Any]) -> dict[str, slice]:
+    """Return named slices from their ends, in the order of the vector: JSON may have another."""
+    layers = {str(name): slice(*ends) for name, ends in document.items()}
+    return dict(sorted(layers.items(), key=lambda item: item[1].start))
 
 
 def layer_slices(layers: Mapping[str, slice] | None, d: int) -> dict[str, slice]:
