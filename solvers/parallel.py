@@ -177,7 +177,7 @@ def one_thread() -> Iterator[None]:
 def _limit_blas(lifts: ExitStack) -> None:
     # threadpoolctl's own context manager describes all libraries on entry and exit, which takes
     # longer than the small products it would guard.
-    for library in _libraries():
+    for library in _libraries("scipy.linalg" in sys.modules):
         lifts.callback(library.set_num_threads, library.num_threads)
         library.set_num_threads(1)
 
@@ -205,11 +205,12 @@ def _restore_variable(name: str, before: str | None) -> None:
 
 
 @cache
-def _libraries() -> list[Any]:
-    # clients, who only use threads over kernels, do without both
-    import scipy.linalg  # noqa: F401  its BLAS must be loaded to be found
-    from threadpoolctl import ThreadpoolController
-
+def _libraries(with_scipy: bool) -> list[Any]:
+    """Return the BLAS libraries that are loaded: NumPy's, and SciPy's own one if it is in use."""
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:  # a light client, whose products are small
+        return []
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 

@@ -168,6 +168,25 @@ def test_a_machine_without_them_makes_the_same_bytes():
     assert done.stdout.split() == expected
 
 
+MASKED = """
+import sys
+for name in ("numba", "llvmlite", "scipy", "sklearn", "joblib", "threadpoolctl"):
+    sys.modules[name] = None
+import numpy as np
+from sparse_secagg import MaskedSecAgg
+messages = np.arange(40, dtype=np.uint64).reshape(4, 10)
+print(MaskedSecAgg(modulus=64).aggregate(messages, dropouts={"mask": [1]}).total.tolist())
+"""
+
+
+def test_sessions_run_on_a_machine_without_them():
+    done = subprocess.run(
+        [sys.executable, "-c", MASKED], capture_output=True, text=True, check=True
+    )
+    rows = np.delete(np.arange(40).reshape(4, 10), 1, axis=0)
+    assert json.loads(done.stdout) == (rows.sum(axis=0) % 64).tolist()
+
+
 def test_decoding_without_numba_says_what_is_missing():
     code = (
         "import sys\n"
