@@ -3,7 +3,7 @@
 Canonne, Kamath and Steinke's method in integers only: propose a discrete Laplace y of scale
 t = ⌊σ⌋ + 1, accept with probability exp(−(|y|qt − p)²/(2pqt²)). There is no floating point
 anywhere. Compiled kernels do the work while 128 bits hold every number, tested for each proposal;
-Python integers take over beyond.
+Python integers take over beyond, and draw everything where numba is missing.
 """
 
 from __future__ import annotations
@@ -118,15 +118,15 @@ def fill_by_rejection(out: NDArray[np.int64], setup: Setup, rng: Randomness) -> 
     t, slope, offset = np.uint64(setup.t), np.uint64(setup.slope), np.uint64(setup.offset)
     d_high, d_low = (np.uint64(v) for v in divmod(setup.d, _WORD))
     largest = np.uint64((_WORD - 1) // setup.slope)
-    kernel, i = kernels.rejection, 0
     buffer.refill()
+    i = 0
     while True:
-        status, i, buffer.position = kernel.fill_gaussian(
+        status, i, buffer.position = kernels.rejection.fill_gaussian(
             out, i, buffer.words, buffer.position, t, slope, offset, d_high, d_low, largest
         )
-        if status == kernel.DONE:
+        if status == kernels.rejection.DONE:
             return
-        if status == kernel.NEED_BIG:
+        if status == kernels.rejection.NEED_BIG:
             out[i] = sample_big(setup, buffer)
             i += 1
         else:
