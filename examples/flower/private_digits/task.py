@@ -1,13 +1,14 @@
 """Softmax regression on scikit-learn's handwritten digits, in NumPy."""
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 N_CLASSES, N_PIXELS, N_TEST = 10, 64, 397
 
 
 def load(partition=None, n_partitions=4):
     """Return the pixels and labels of one client, or of the test set."""
+    from sklearn.datasets import load_digits  # here, for most messages need no data
+
     pixels, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     test, train = order[:N_TEST], order[N_TEST:]
