@@ -1,13 +1,15 @@
 """Start a Flower federation on this machine, train privately in it, and kill a node on the way.
 
-    python run.py [--nodes 4] [--rounds 3] [--epsilon 50] [--kill] [--plain]
+    python run.py [--nodes 4] [--rounds 3] [--epsilon 50] [--kill | --simulation] [--plain]
 
 One SuperLink and some SuperNodes run as processes of their own on loopback, as they would on
 machines of their own; every node has its folder with an identity, limits and a lifetime budget.
+With --simulation, Flower's simulation engine plays the nodes of the same app and folders.
 """
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -50,6 +52,8 @@ def make_nodes(folder, n):
 class Federation:
     """A SuperLink and its SuperNodes; leaving the context stops them all."""
 
+    superlink_options, run_options = (), ()
+
     def __init__(self, folder, n, *, private=True, kill=None, app=HERE):
         self.folder, self.n, self.kill, self.app = folder, n, kill, app
         self.port = free_port()
@@ -67,8 +71,19 @@ class Federation:
         self.link = self._start(
             "superlink", "flower-superlink", "--insecure", "--host", "127.0.0.1",
             "--port", str(self.port), "--disable-runtime-dependency-installation",
+            *self.superlink_options,
         )  # fmt: skip
         self._wait_for(self.port)
+        self._start_nodes(address)
+        config = self.folder / "flwr" / "config.toml"
+        config.parent.mkdir(exist_ok=True)
+        config.write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{address}"\n'
+            "insecure = true\n"
+        )
+        return self
+
+    def _start_nodes(self, address):
         for i in range(self.n):
             settings = (
                 f'partition-id={i} num-partitions={self.n} private-node="{self.folder}/node-{i}"'
@@ -78,15 +93,8 @@ class Federation:
             words = ["--insecure", "--superlink", address, "--port", str(free_port())]
             command = ("flower-supernode", *words, "--node-config", settings)
             self.nodes.append(self._start(f"node-{i}", *command))
-        config = self.folder / "flwr" / "config.toml"
-        config.parent.mkdir(exist_ok=True)
-        config.write_text(
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{address}"\n'
-            "insecure = true\n"
-        )
         if self.kill is not None:
             threading.Thread(target=self._kill_in_training, daemon=True).start()
-        return self
 
     def _kill_in_training(self):
         """Kill a node, and all that it started, once it has trained and before it answers."""
@@ -102,7 +110,10 @@ class Federation:
             values += f' {name}="{self.folder / file}"'
         values += f' results="{results}"'
         done = subprocess.run(
-            [BIN / "flwr", "run", self.app, "here", "--stream", "--run-config", values],
+            [
+                BIN / "flwr", "run", self.app, "here", "--stream", "--run-config", values,
+                *self.run_options,
+            ],
             env=self.env, capture_output=True, text=True, timeout=900,
         )  # fmt: skip
         (self.folder / "run.log").write_text(done.stdout + done.stderr)
@@ -132,6 +143,26 @@ class Federation:
         raise RuntimeError(f"nobody listens at port {port} after {seconds} s")
 
 
+class Simulation(Federation):
+    """A SuperLink that plays the nodes itself, in Flower's simulation engine.
+
+    The engine gives a node no configuration but its number, so that folders are named in the
+    environment.
+    """
+
+    superlink_options = ("--simulation",)
+
+    def __init__(self, folder, n, **options):
+        super().__init__(folder, n, **options)
+        self.env["SPARSE_SECAGG_NODE"] = f"{folder}/node-{{partition-id}}"
+        self.env["RAY_USAGE_STATS_ENABLED"] = "0"
+        engine = f"num-supernodes={n} client-resources-num-cpus=1"
+        self.run_options = ("--federation-config", engine)
+
+    def _start_nodes(self, address):
+        """Start nothing: the engine does when a run begins."""
+
+
 def show(found):
     """Print a line for each round."""
     print(f"before: accuracy {found['accuracy'][0]:.3f}")
@@ -152,10 +183,17 @@ def main():
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--epsilon", type=float, default=50.0)
-    parser.add_argument("--kill", action="store_true", help="kill the last node in mid-round")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--kill", action="store_true", help="kill the last node in mid-round")
+    way.add_argument(
+        "--simulation", action="store_true",
+        help="Flower's simulation engine plays the nodes (needs flwr[simulation])",
+    )  # fmt: skip
     parser.add_argument("--plain", action="store_true", help="Flower's FedAvg, without privacy")
     parser.add_argument("--keep", type=Path, help="Folder for logs, instead of a temporary one")
     options = parser.parse_args()
+    if options.simulation and importlib.util.find_spec("ray") is None:
+        parser.error("--simulation needs ray: pip install 'flwr[simulation]'")
     folder = options.keep or Path(tempfile.mkdtemp(prefix="private-digits-"))
     folder.mkdir(parents=True, exist_ok=True)
     make_nodes(folder, options.nodes)
@@ -163,8 +201,9 @@ def main():
         "num-server-rounds": options.rounds, "private": not options.plain,
         "epsilon": options.epsilon,
     }  # fmt: skip
+    kind = Simulation if options.simulation else Federation
     kill = options.nodes - 1 if options.kill else None
-    with Federation(folder, options.nodes, private=not options.plain, kill=kill) as federation:
+    with kind(folder, options.nodes, private=not options.plain, kill=kill) as federation:
         found = federation.run(**settings)
     show(found)
     if options.keep is None:
