@@ -30,6 +30,13 @@ app = typer.Typer(
 _LOGGERS = ("sparse_secagg", "solvers", "experiments")
 
 
+class _Messages(logging.Handler):
+    """Messages on standard error as it is by then: a progress bar has them above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
 @app.callback()
 def main(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Results and errors only.")] = False,
@@ -41,7 +48,7 @@ def main(
     """
     if quiet and verbose:
         raise typer.BadParameter("give --quiet or --verbose, not both.")
-    logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(format="%(name)s: %(message)s", handlers=[_Messages()])
     for name in _LOGGERS:
         level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
         logging.getLogger(name).setLevel(level)

@@ -38,7 +38,7 @@ def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Se
     make_folder(output)
     console = Console(stderr=as_json)
     parts, lines, found = (train, count, decode), [], dict[str, Any](seed=seed)
-    with bar(console) as bars, quiet():
+    with bar() as bars, quiet():
         task = bars.add_task("", total=len(parts))
         for part in parts:
             bars.update(task, description=part.__name__)

@@ -322,7 +322,7 @@ def run_grid(grid: Grid, store: Store, options: RunOptions, console: Console) ->
     if todo < total:
         console.print(f"{total - todo} of {total} cells were done before.", highlight=False)
     try:
-        with sweep_progress(todo, console) as progress:
+        with sweep_progress(todo) as progress:
             return run_sweep(
                 grid,
                 store=store,

@@ -109,7 +109,7 @@ def train(
     if "clip_norm" in given:
         given["clip_norm"] = opt.number_or_word(given["clip_norm"])
     config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
-    with bar(console) as bars:
+    with bar() as bars:
         line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
 
         def progress(current: RoundRecord, resolved: TrainingConfig) -> None:

@@ -112,10 +112,12 @@ class RoundCell(HoldsSpec, Cell):
 
     def small(self) -> Cell:
         return MeanCell(
-            mean="dense",
-            dim=256,
-            clients=4,
-            compression=2,
+            mean="sparse",  # and large beside the noise, so that the Lasso has something to do
+            sparsity=20,
+            dim=512,
+            clients=20,
+            noise_multiplier=0.1,
+            compression=1 if self.spec.compression == 1 else 4,
             n_rows=4,
             encoder=self.spec.encoder,
             mechanism=self.spec.mechanism,

@@ -23,7 +23,7 @@ from experiments.sweeps.cell import NO_INPUTS, Cell, Inputs
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.parts import collect
 from experiments.sweeps.store import Result, Store
-from experiments.sweeps.workers import check_backend, ignore_interrupts, run_unordered
+from experiments.sweeps.workers import become_worker, check_backend, run_unordered
 from experiments.versions import versions
 from solvers.parallel import one_thread
 from sparse_secagg import InfeasibleError, PrivacyWarning
@@ -32,7 +32,7 @@ from sparse_secagg import InfeasibleError, PrivacyWarning
 def evaluate(cells: Sequence[Cell], inputs: Inputs = NO_INPUTS) -> list[Result]:
     """Return the results of the cells of one draw. Errors become results, too."""
     _silence()  # here, and in workers; quiet() ends it in the process that sweeps
-    ignore_interrupts()
+    become_worker()
     with one_thread():
         start = time.perf_counter()
         try:

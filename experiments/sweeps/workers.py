@@ -73,10 +73,17 @@ def run_unordered(
         yield from parallel(calls)
 
 
-def ignore_interrupts() -> None:
-    """Ignore Ctrl-C in a worker, which the terminal sends to it, too: its parent ends it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and multiprocessing.current_process().name != "MainProcess":
+def become_worker() -> None:
+    """Leave to the parent of a worker what concerns a user, who has one command before them.
+
+    Ctrl-C, which the terminal sends to workers, too, and the word about kernels that are compiled.
+    """
+    if multiprocessing.current_process().name == "MainProcess":
+        return
+    from solvers import compiling_kernels
+
+    compiling_kernels.notice.silence()
+    if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
