@@ -110,23 +110,31 @@ def _run(
 
 
 def _list(entries: dict[str, Entry], as_json: bool) -> None:
-    """Print what there is, what the paper claims, what it needs and how long it takes."""
+    """Print what there is, what the paper claims, how long it takes, and what its tasks need."""
     import json
 
-    from experiments.report.terminal import literal
+    from rich.padding import Padding
+
+    from experiments.report.task_table import needs, show_tasks
+    from experiments.report.terminal import literal, say
 
     if as_json:
-        kept = ("name", "where", "claim", "needs", "minutes", "tasks")
-        rows = [{key: getattr(entry, key) for key in kept} for entry in entries.values()]
+        kept = ("name", "where", "claim", "minutes", "tasks")
+        rows = [
+            {key: getattr(entry, key) for key in kept}
+            | {"needs": {t: needs(t) for t in entry.tasks}}
+            for entry in entries.values()
+        ]
         typer.echo(json.dumps(rows, indent=2))
         return
     console = Console()
     for entry in entries.values():
         quick, full = entry.minutes
-        console.print(literal(entry.name, "bold"), literal(f"({entry.where})"))
-        console.print(literal(f"    {entry.claim}"))
-        if entry.tasks:
-            console.print(literal(f"    tasks: {', '.join(entry.tasks)}"))
         console.print(
-            literal(f"    needs {entry.needs}; quick {quick:g} min, full {full:g} min on two cores")
+            literal(entry.name, "bold") + literal(f" ({entry.where}; {quick:g} / {full:g} min)")
         )
+        on = f"Tasks: {', '.join(entry.tasks)}." if entry.tasks else "Trains nothing."
+        console.print(Padding(literal(f"{entry.claim}\n{on}"), (0, 0, 1, 4)))
+    say("Minutes: --scale quick / full, of the first task, on two cores.", console)
+    console.print()
+    show_tasks(dict.fromkeys(task for entry in entries.values() for task in entry.tasks), console)

@@ -93,15 +93,20 @@ def train(
     """Train a model by federated averaging through the private pipeline."""
     from experiments.report import training_report
     from experiments.report.console import bar
+    from experiments.report.task_table import show_tasks
     from experiments.report.terminal import literal
     from experiments.sweeps.workers import check_backend
     from experiments.training.callbacks import EarlyStop
     from experiments.training.config import TrainingConfig
     from experiments.training.loop import run_training
     from experiments.training.records import RoundRecord
+    from experiments.training.tasks import names
     from sparse_secagg.decoder_texts import with_prior
 
     console = Console(stderr=as_json)
+    if task == "list":
+        show_tasks(names(), console)
+        return
     check_backend(backend, scheduler, ("threading", "dask"))
     if "prior" in given:
         decoder = given.get("decoder", "linear")

@@ -18,11 +18,6 @@ _WITH_MEANS = (
     "next-word",
     training.MEANS,
 )
-_DATA = (
-    "nothing for digits and means; other tasks their data (--data), emnist-cnn and next-word also "
-    "PyTorch"
-)
-_NOTHING = "nothing"
 
 
 def _paper(title: str, heads: str, *rows: str) -> tuple[TextTable, ...]:
@@ -39,7 +34,6 @@ ENTRIES = {
             "figure 2",
             "Higher noise allows higher compression: Stack Overflow r = 4 at z = 0, 5 at 0.3, "
             "10 from 0.5 on; F-EMNIST r = 50 and more from z = 0.5 on.",
-            _DATA,
             (2, 15),
             _WITH_MEANS,
             _paper(
@@ -56,7 +50,6 @@ ENTRIES = {
             "figures 3, 5 and 6, table 1",
             "Fewer coordinates make a cheaper message than fewer bits; with both, 1.2 bits "
             "per parameter suffice for Stack Overflow and 0.24 for F-EMNIST.",
-            _DATA,
             (2, 15),
             _WITH_MEANS,
             _paper(
@@ -75,7 +68,6 @@ ENTRIES = {
             "figures 7 and 8",
             "Larger cohorts need more communication; with enough noise, 1000 clients do "
             "better than 100 with the same total message.",
-            _DATA,
             (2, 20),
             _WITH_MEANS,
             _paper(
@@ -92,7 +84,6 @@ ENTRIES = {
             "figure 4",
             "A large model, compressed to the messages of a small one, does better by more "
             "than 5 points at every noise.",
-            _DATA,
             (2, 15),
             ("digits", "mnist", "emnist-cnn"),
             sweeps=training.model_size,
@@ -101,7 +92,6 @@ ENTRIES = {
             "sketch-length",
             "appendix C",
             "Of 10, 15, 20 and 25 rows, 15 lead to the best accuracy.",
-            _DATA,
             (1, 10),
             _WITH_MEANS,
             sweeps=training.sketch_length,
@@ -111,7 +101,6 @@ ENTRIES = {
             "figures 9 and 10",
             "Sketching the embedding and the rest by themselves, each at its own rate, gains "
             "nothing.",
-            _DATA,
             (2, 15),
             ("digits", "mnist", "fashion-mnist", "emnist-cnn", "next-word"),
             sweeps=training.per_layer,
@@ -120,7 +109,6 @@ ENTRIES = {
             "thresholding",
             "appendix A.2",
             "Setting the small entries to zero, with an error term, gains nothing.",
-            _DATA,
             (2, 15),
             _WITH_MEANS,
             sweeps=training.thresholding,
@@ -129,7 +117,6 @@ ENTRIES = {
             "noise-to-epsilon",
             "appendix C",
             "The highest z are about ε = 5 and 10, with δ = 1/N and cohorts of fixed size.",
-            _NOTHING,
             (0.1, 0.1),
             findings=theory.noise_to_epsilon,
         ),
@@ -138,7 +125,6 @@ ENTRIES = {
             "theorem 5.2",
             "At m = n²ε² the error is O(c²d/(n²ε²)), as without compression up to a constant, "
             "for O(n²ε² log n) bits.",
-            _NOTHING,
             (2, 10),
             sweeps=theory.theorem_main,
             findings=theory.main_bits,
@@ -148,7 +134,6 @@ ENTRIES = {
             "theorem 6.1",
             "For s-sparse means the Lasso errs by O(c² s log² d/(n²ε²)) with O(s log d) "
             "coordinates.",
-            _NOTHING,
             (2, 15),
             sweeps=theory.theorem_sparse,
             findings=theory.sparse_bits,
@@ -158,7 +143,6 @@ ENTRIES = {
             "lemmas 3.4 to 3.6",
             "The sketch keeps products and lengths, and its transpose multiplies squares by "
             "at most 8d/m.",
-            _NOTHING,
             (0.2, 1),
             findings=theory.lemmas,
         ),
@@ -166,7 +150,6 @@ ENTRIES = {
             "lower-bounds",
             "theorem 5.3",
             "B bits err by at least c²·2^(−2B/d), and unbiased ones by C₀c²d/B.",
-            _NOTHING,
             (1, 5),
             sweeps=theory.lower_bounds,
         ),

@@ -51,7 +51,6 @@ class Entry:
     name: str
     where: str  # in the paper
     claim: str  # what the paper claims
-    needs: str
     minutes: tuple[float, float]  # on two cores, at the scales quick and full, of the first task
     tasks: tuple[str, ...] = ()  # on what it can be run; the first by default
     paper: tuple[TextTable, ...] = ()  # the paper's values, to stand beside

@@ -34,6 +34,8 @@ class Task:
     #: From the ``--data`` option to :class:`~experiments.datasets.ClientData`.
     load: Callable[[Data], Any] = field(repr=False)
     model: Callable[[], Model] = field(repr=False)  # returns the model
+    files: str = ""  # what the data folder has to hold; nothing where the data are embedded
+    extras: tuple[str, ...] = ()  # of pip: what is imported beside the library
 
 
 def names() -> list[str]:
@@ -128,6 +130,9 @@ _EMNIST = {
     "server_rate": 1.0,
     "clip_norm": "adaptive",
 }
+#: Files in the data folder; docs/datasets.md says where they come from.
+_MNIST_FILES = "mnist_by_writer.npz, or qmnist-{train,test}-*.gz"
+_EMNIST_FILES = "fed_emnist_train.h5, fed_emnist_test.h5"
 _DIGITS = {"rounds": 60, "clients": 50, "batch_size": 16, "n_rows": 8}
 
 _TASKS = {
@@ -168,6 +173,7 @@ _TASKS = {
             _MNIST,
             datasets.mnist_by_writer,
             lambda: MLP(784, 128, 10),
+            files=_MNIST_FILES,
         ),
         Task(
             "mnist-small",
@@ -175,6 +181,7 @@ _TASKS = {
             _MNIST,
             datasets.mnist_by_writer,
             lambda: MLP(784, 13, 10),
+            files=_MNIST_FILES,
         ),
         Task(
             "fashion-mnist",
@@ -182,6 +189,7 @@ _TASKS = {
             _MNIST,
             datasets.fashion_mnist,
             lambda: MLP(784, 128, 10),
+            files="{train,t10k}-*-ubyte.gz of Fashion-MNIST",
         ),
         Task(
             "emnist-cnn",
@@ -189,6 +197,8 @@ _TASKS = {
             _EMNIST,
             datasets.femnist,
             _cnn(62),
+            files=_EMNIST_FILES,
+            extras=("hdf5", "torch"),
         ),
         Task(
             "mnist-cnn",
@@ -196,6 +206,8 @@ _TASKS = {
             {"rounds": 60, "clients": 50, "n_rows": 8},
             partial(datasets.mnist_by_writer, max_images=60),
             _cnn(10),
+            files=_MNIST_FILES,
+            extras=("torch",),
         ),
         Task(
             "site",
@@ -212,6 +224,7 @@ _TASKS = {
             },
             _sites,
             lambda: WordClassifier(20_000, 14),
+            files="se_all.json.gz",
         ),
         Task(
             "emnist-dense",
@@ -219,6 +232,8 @@ _TASKS = {
             _EMNIST,
             datasets.femnist,
             lambda: MLP(784, 200, 200, 62),
+            files=_EMNIST_FILES,
+            extras=("hdf5",),
         ),
         Task(
             "next-word",
@@ -234,6 +249,8 @@ _TASKS = {
             },
             _next_word(2_000, max_sentences=64, min_sentences=10, max_test_sentences=2_000),
             _lstm(2_004, 64, 128),
+            files="se_all.json.gz; without --data none",
+            extras=("torch",),
         ),
         Task(
             "next-word-paper",
@@ -241,6 +258,8 @@ _TASKS = {
             _EMNIST | {"client_rate": 0.3, "server_rate": 1.78, "n_bits": 18},
             _stack_overflow,
             _lstm(10_004, 96, 670),
+            files="stackoverflow_train.h5, stackoverflow_held_out.h5; or se_all.json.gz",
+            extras=("hdf5", "torch"),
         ),
     )
 }
