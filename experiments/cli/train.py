@@ -94,7 +94,7 @@ def train(
     from experiments.report import training_report
     from experiments.report.console import bar
     from experiments.report.task_table import show_tasks
-    from experiments.report.terminal import literal
+    from experiments.report.terminal import say
     from experiments.sweeps.workers import check_backend
     from experiments.training.callbacks import EarlyStop
     from experiments.training.config import TrainingConfig
@@ -114,6 +114,12 @@ def train(
     if "clip_norm" in given:
         given["clip_norm"] = opt.number_or_word(given["clip_norm"])
     config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
+    warnings = [f"Not private: {r}." for r in training_report.not_private_because(config)]
+    if given.get("noise_multiplier") != 0:  # who asks for none knows it
+        for text in warnings:
+            say(text, console, "yellow")
+    else:
+        warnings = ["Not private: no noise is added, as --noise-multiplier 0 asks."]
     with bar() as bars:
         line = bars.add_task(f"{config.task}: loading", total=config.spec.rounds)
 
@@ -137,4 +143,6 @@ def train(
         return
     training_report.show(result, console)
     for path in files:
-        console.print(literal(f"written: {path}"))
+        say(f"written: {path}", console)
+    for text in warnings:
+        say(text, console, "yellow")

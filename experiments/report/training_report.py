@@ -47,24 +47,26 @@ def as_document(result: TrainingResult) -> dict[str, Any]:
         },
         "epsilon": _finite(result.epsilon),
         "delta": result.config.spec.delta,
-        "not_private_because": not_private_because(result),
+        "not_private_because": not_private_because(result.config),
         "accuracy": result.accuracy,
         "final_accuracy": result.accuracy[-1],
         "accuracy_on": ACCURACY_ON,
     }
 
 
-def not_private_because(result: TrainingResult) -> list[str]:
-    """Return what keeps the reported ε from being a guarantee; nothing where it is one."""
-    reasons = []
-    if math.isinf(result.epsilon):
-        reasons.append("no noise was added; give --noise-multiplier or --epsilon")
-    elif not result.config.private_noise:
-        reasons.append(
-            "the noise came from the seed, so that the run can be repeated; for a result that "
-            "leaves this machine, use --private-noise"
-        )
-    return reasons
+def not_private_because(config: TrainingConfig) -> list[str]:
+    """Return what keeps a run's ε from being a guarantee; nothing where it is one."""
+    if config.spec.noise_multiplier == 0:
+        return [
+            "no noise is added; give --epsilon (of all rounds together) or --noise-multiplier (of "
+            "each), and --private-noise"
+        ]
+    if not config.private_noise:
+        return [
+            "the noise comes from the seed, so that the run can be repeated; for a result that "
+            "leaves this machine, give --private-noise"
+        ]
+    return []
 
 
 def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]:
@@ -76,7 +78,7 @@ def write(result: TrainingResult, folder: Path, command: str = "") -> list[Path]
     files = [path, *save(figure, folder / "training"), *write_tables([table], folder / "training")]
     picture = Picture(figure, f"test accuracy on {ACCURACY_ON}, and privacy spent")
     found = Finding(result.config.task, pictures={"": picture}, tables=[table])
-    notes = [f"Not private: {reason}." for reason in not_private_because(result)]
+    notes = [f"Not private: {reason}." for reason in not_private_because(result.config)]
     made = version_tables([versions()])
     more = {"notes": notes, "command": command, "closing": "", "versions": made}
     return [*files, write_report(folder / "report.html", "training", [found], **more)]
@@ -98,8 +100,6 @@ def show(result: TrainingResult, console: Console) -> None:
     console.print(literal(f"Accuracy is that on {ACCURACY_ON}."))
     if result.unconverged:
         console.print(f"The decoder stopped early in {result.unconverged} rounds.")
-    for reason in not_private_because(result):
-        console.print("[yellow]Not private[/yellow]:", literal(f"{reason}."))
 
 
 def progress_text(record: RoundRecord, config: TrainingConfig) -> str:

@@ -35,11 +35,43 @@ def test_a_budget_for_all_rounds_is_kept_and_drawn(tmp_path):
     assert (tmp_path / "training.svg").exists()
 
 
-def test_the_table_says_that_nothing_is_private_without_noise(tmp_path):
-    done = run(*SHORT, "--output", str(tmp_path))
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        ([], ("no noise", "--epsilon", "--noise-multiplier", "--private-noise")),
+        (["--epsilon", "20"], ("the noise comes from the seed", "--private-noise")),
+        (["--noise-multiplier", "1"], ("the noise comes from the seed", "--private-noise")),
+    ],
+)
+def test_the_first_and_the_last_line_say_that_nothing_is_private(tmp_path, noise, words):
+    done = run(*SHORT, *noise, "--output", str(tmp_path))
     assert done.exit_code == 0, done.output
-    assert "Not private" in done.stdout
+    first, *_, last = done.stdout.splitlines()
+    assert first == last
+    assert first.startswith("Not private: ")
+    assert all(word in first for word in words)
     assert "accuracy" in done.stdout
+
+
+def test_who_asks_for_no_noise_is_told_once(tmp_path):
+    done = run(*SHORT, "--noise-multiplier", "0", "--output", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    first, *_, last = done.stdout.splitlines()
+    assert "private" not in first
+    assert last == "Not private: no noise is added, as --noise-multiplier 0 asks."
+
+
+def test_a_private_run_is_not_called_anything_else(tmp_path):
+    options = ["--epsilon", "20", "--private-noise", "--output", str(tmp_path)]
+    done = run(*SHORT, *options)
+    assert done.exit_code == 0, done.output
+    assert "Not private" not in done.stdout
+
+
+def test_beside_json_it_is_said_on_standard_error(tmp_path):
+    done = run(*SHORT, "--json", "--output", str(tmp_path))
+    assert json.loads(done.stdout)["not_private_because"]
+    assert done.stderr.startswith("Not private: no noise")
 
 
 def test_resume_goes_on_and_other_options_are_refused(tmp_path):
