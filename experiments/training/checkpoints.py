@@ -68,15 +68,21 @@ class Checkpoints(Callback):
                     f"{self.path.parent} holds a finished private run, whose account must not be "
                     "lost; choose another output folder."
                 )
-            for name in (LEDGER_NAME, f"{LEDGER_NAME}-journal"):  # a new run, a new account
-                self.path.with_name(name).unlink(missing_ok=True)
-            self.path.unlink()
-        elif self.ledger_path.exists():
+        elif self.ledger_path.exists() and self._spent():
             raise CheckpointError(
                 f"{self.ledger_path} holds what a run spent that stopped before its first "
                 "checkpoint; go on with it by resume (--resume), or choose another output folder."
             )
+        for name in (LEDGER_NAME, f"{LEDGER_NAME}-journal", NAME):  # a new run, a new account
+            self.path.with_name(name).unlink(missing_ok=True)
         return TrainingState.start(dim)
+
+    def _spent(self) -> bool:
+        """Return whether the ledger has charges, or is another run's and may have some."""
+        try:
+            return Ledger(self.config.spec.delta, path=self.ledger_path).rounds > 0
+        except ValueError:
+            return True
 
     def read(self, dim: int) -> TrainingState:
         """Return the state in the checkpoint, or the start where there is none."""

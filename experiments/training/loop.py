@@ -114,10 +114,11 @@ def run_training(
 
 
 def _train(run: Run, jobs: int, cluster: Any, callbacks: Sequence[Callback]) -> TrainingResult:
+    config, model = run.config, run.model
+    data = load_data(config.task, config.data)  # first: without data no file is touched
     for callback in callbacks:
         callback.before_training(run)
-    config, model, state = run.config, run.model, run.state
-    data = load_data(config.task, config.data)
+    state = run.state
     aggregator = Aggregator(config, model.architecture, len(data.clients), state, ledger=run.ledger)
     for current in training_rounds(
         config, model, data, state, jobs=jobs, cluster=cluster, aggregator=aggregator

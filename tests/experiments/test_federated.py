@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments.datasets import ClientTexts, word_numbers
+from experiments.datasets import ClientTexts, MissingDataError, word_numbers
 from experiments.models import MLP, WordClassifier, multilayer_perceptron
 from experiments.recordings.recording import Recording
 from experiments.report import training_report
@@ -214,6 +214,16 @@ def test_a_run_without_a_checkpoint_yet_keeps_its_charges(tmp_path):
     with pytest.raises(CheckpointError, match="finished private run"):
         run_training(config, output=tmp_path)
     assert ledger.rounds == 3
+
+
+def test_a_run_that_never_began_leaves_nothing_to_go_on_with(tmp_path):
+    """Without its data, say, a run charges nothing; the folder is free for the next attempt."""
+    wrong = replace(SMALL, task="mnist", data=str(tmp_path / "nothing-here"))
+    with pytest.raises(MissingDataError):
+        run_training(wrong, output=tmp_path)
+    with pytest.raises(ValueError, match="nosuch"):
+        run_training(replace(SMALL, layer_compression="nosuch=10"), output=tmp_path)
+    assert len(run_training(replace(SMALL, rounds=1), output=tmp_path).accuracy) == 1
 
 
 def test_resuming_without_the_ledger_is_refused(tmp_path):
