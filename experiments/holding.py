@@ -46,15 +46,20 @@ class HoldsSpec:
     #: What of a round is not as the spec has it by default.
     defaults: ClassVar[dict[str, Any]] = {}
 
+    #: What messages call such records, in the plural.
+    called: ClassVar[str] = ""
+
     spec: RoundSpec  # the private round
 
     def __init__(self, *, spec: RoundSpec | None = None, **values: Any) -> None:
         own = {field.name: field for field in dataclasses.fields(self) if field.name != "spec"}
         unknown = [name for name in values if name not in own and name not in ROUND_NAMES]
         if unknown:
+            what = self.called or type(self).__name__
+            names = ", ".join([*own, *sorted(ROUND_NAMES - own.keys())])
             raise ValueError(
-                f"{unknown[0]}={values[unknown[0]]!r}: {type(self).__name__} has no such "
-                f"parameter; there are {', '.join([*own, *sorted(ROUND_NAMES - own.keys())])}."
+                f"{unknown[0]}={values[unknown[0]]!r}: {what} have no such parameter; there are "
+                f"{names}."
             )
         for name, field in own.items():
             value = values.get(name, field.default)

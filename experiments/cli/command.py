@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
         except (ValueError, ImportError, ClusterError) as error:
             logging.getLogger(__name__).debug("refused", exc_info=True)  # seen with --verbose
-            raise typer.BadParameter(str(error)) from error
+            raise typer.BadParameter(_as_typed(str(error), self.params, ctx)) from error
         except BrokenPipeError:
             raise
         except OSError as error:
@@ -48,16 +51,61 @@ class Command(TyperCommand):
             raise typer.Exit(1) from error
 
 
+def _as_typed(message: str, parameters: list[Any], ctx: Any) -> str:
+    """Return a message of the library about what was given, in the words of the command line.
+
+    In Python a parameter is ``n_bits=99``, and may be None; on the command line ``--n-bits 99``.
+    """
+    for parameter in reversed(parameters):  # as for errors about files, below
+        if getattr(ctx.get_parameter_source(parameter.name), "name", "") != "COMMANDLINE":
+            continue
+        typed, value = _typed(parameter), ctx.params.get(parameter.name)
+        known = {parameter.name, typed.strip("-").replace("-", "_"), _IN_PYTHON.get(parameter.name)}
+        names = "|".join(filter(None, known | ({"path"} if isinstance(value, Path) else set())))
+        found = re.compile(rf"(?<![\w(\[.])(?:{names})=('[^']*'|[\w.+*/-]*\w)")
+        message = found.sub(partial(_replaced, typed, value), message)
+    message = message.replace("must be None, or ", "must be ").replace(", or None.", ".")
+    return message.replace(", or an AdaptiveClip.", ".")
+
+
+def _replaced(typed: str, value: Any, found: re.Match[str]) -> str:
+    """Return ``--name value`` for ``name=value`` where this is the value that was given."""
+    text = found[1].strip("'")
+    if isinstance(value, Path):
+        return f"{typed} {value}" if Path(text).absolute() == value.absolute() else found[0]
+    given = value if isinstance(value, list | tuple) else [value]
+    pieces = {str(v) for v in given} | {piece for v in given for piece in str(v).split(",")}
+    same = text in pieces or any(_number(text) == _number(piece) for piece in pieces)
+    return f"{typed} {text}" if same else found[0]
+
+
+def _number(text: str) -> float | str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return "nan" if math.isnan(number) else number
+
+
+#: Options whose parameter has another name in Python.
+_IN_PYTHON = {"clients": "n_clients", "dim": "d"}
+
+
+def _typed(parameter: Any) -> str:
+    """Return an option or an argument as it is typed."""
+    option = parameter.param_type_name == "option"
+    return str(max(parameter.opts, key=len) if option else parameter.name)
+
+
 def _named(error: OSError, parameters: list[Any], values: dict[str, Any]) -> str | None:
     """Return the option, or the argument, and the value that an error is about."""
     if not isinstance(error.filename, str | os.PathLike):
         return None
     place = Path(error.filename).absolute()
-    for parameter in parameters:
+    for parameter in reversed(parameters):  # what is read comes first, what is written last
         value = values.get(parameter.name)
         if isinstance(value, Path) and _concerns(place, value.absolute()):
-            option = parameter.param_type_name == "option"
-            return f"{max(parameter.opts, key=len) if option else parameter.name} {value}"
+            return f"{_typed(parameter)} {value}"
     return None
 
 

@@ -51,7 +51,7 @@ def compare(
     request = SweepRequest(
         axes=[f"{n}={','.join(map(str, dict.fromkeys(values)))}" for n, values in axes.items()],
         recording=recording,
-        rounds=tuple(map(opt.whole, opt.words(recorded_round))),
+        rounds=tuple(map(_round, opt.words(recorded_round))),
         encoders=given.pop("encoder", "").split(),
         mechanisms=given.pop("mechanism", "").split(),
         decoders=opt.words(given.pop("decoder", None)),
@@ -69,3 +69,10 @@ def compare(
         retry_failed=retry_failed,
     )
     run_command(request, options, as_json=as_json)
+
+
+def _round(text: str) -> int:
+    try:
+        return opt.whole(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"--round {error.message}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, Given, at_least_one, option, takes, whole
+from experiments.cli.options import AsJson, Given, at_least_one, number, option, takes, whole
 
 if TYPE_CHECKING:
     from experiments.report.tables import TextTable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Characters by which spreadsheets tell a formula.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+#: A number of hash cells.
+_CELLS = re.compile(r"[\d_.eE*+ -]+")
 
 
 def _whole(text: str) -> Any:
@@ -38,7 +42,10 @@ def _whole(text: str) -> Any:
     n_users=_whole("Public number of users; else those of the table."),
     max_bytes=_whole("Longest message of a user."),
     max_weight=Annotated[
-        float | None, typer.Option(help="Largest magnitude of a user's sum for one item.")
+        float | None,
+        typer.Option(
+            parser=number, metavar="X", help="Largest magnitude of a user's sum for one item."
+        ),
     ],
     prior=option("prior", text="scores:FILE, a CSV file of items and public scores."),
     ledger=Annotated[Path | None, typer.Option(help="File that keeps what was spent.")],
@@ -65,6 +72,7 @@ def count(
     from sparse_secagg import PrivateCounts
     from sparse_secagg.private_files import make_folder
 
+    _check_domain(given.get("domain"))
     weight = given.pop("weight", None)
     if "max_weight" in given and weight is None:
         raise typer.BadParameter(f"--max-weight {given['max_weight']} needs --weight, a column.")
@@ -170,6 +178,20 @@ def _remarks(counts: PrivateCounts, top: int, names: list[str] | None) -> list[s
     return lines
 
 
+def _check_domain(domain: str | None) -> None:
+    """Raise unless what may be counted is said: a file, a number of cells, or "open"."""
+    choices = (
+        "a file of items, one per line; a number of hash cells, such as 2**17; or open, for items "
+        "that nobody can list"
+    )
+    if domain is None:
+        raise typer.BadParameter(
+            f"--domain says what is counted, for the data must not: give it {choices}."
+        )
+    if domain != "open" and not _CELLS.fullmatch(domain) and not Path(domain).is_file():
+        raise typer.BadParameter(f"--domain {domain} is no file; give {choices}.")
+
+
 def _candidates(path: Path, domain: str | None) -> list[str]:
     from sparse_secagg.counting.domains import HashedItems, ListedItems, make_domain
 
@@ -190,7 +212,4 @@ def _prior(prior: str, domain: str | None) -> Any:
     from sparse_secagg.counting.domains import make_domain
     from sparse_secagg.decoder_texts import scores_prior
 
-    kind, _, path = prior.partition(":")
-    if kind != "scores" or not Path(path).is_file():
-        raise ValueError(f"prior={prior!r} must be scores:FILE, a CSV file of items and scores.")
-    return scores_prior(path, make_domain(domain))
+    return scores_prior(prior.partition(":")[2], make_domain(domain))

@@ -27,11 +27,14 @@ def epsilon(
     """Turn noise multipliers into epsilon, for every observer."""
     from experiments.report.epsilon_table import as_document, as_table, epsilon_table, show
     from experiments.report.tables import write_tables
+    from sparse_secagg.private_files import make_folder
 
     multipliers = opt.numbers("--noise-multiplier", given.pop("noise_multiplier", None))
     setting = _epsilon_setting(
         preset, given | ({"noise_multipliers": multipliers} if multipliers else {})
     )
+    if output is not None:
+        make_folder(output)  # a place that cannot be written is refused before the table is shown
     rows = epsilon_table(setting)
     if as_json:
         typer.echo(json.dumps(as_document(setting, rows), indent=2))

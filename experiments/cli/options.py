@@ -56,6 +56,25 @@ def number(text: str | float) -> float:
         raise typer.BadParameter(f"{text} must be a number, such as 0.5 or 1e-5.") from None
 
 
+def fraction(text: str | float) -> float:
+    """Return a number from 0 to below 1, or raise if it is none."""
+    if not 0 <= number(text) < 1:
+        raise typer.BadParameter(f"{text} must be a fraction, from 0 to below 1.")
+    return number(text)
+
+
+def prior(text: str) -> str:
+    """Return ``scores:FILE`` as it is, or raise if it does not name a file that is there."""
+    kind, _, path = text.partition(":")
+    if kind != "scores" or not path:
+        raise typer.BadParameter(
+            f"{text} must be scores:FILE, a file with item,score or a score in each line."
+        )
+    if not Path(path).is_file():
+        raise typer.BadParameter(f"{text}: there is no file {path}; check the path.")
+    return text
+
+
 def number_or_word(text: str) -> float | str:
     """Return the number that a text is; any other text is for the round to judge."""
     try:
@@ -78,19 +97,26 @@ def numbers(option: str, texts: Sequence[str] | None) -> tuple[float, ...]:
 def words(texts: Sequence[str] | None) -> tuple[str, ...]:
     """Return the words of an option that was given by commas, by repetition, or both.
 
-    Commas after a colon part the options of a decoder.
+    Commas after a colon part the options of a decoder, up to the next decoder with a colon.
 
     Examples
     --------
     >>> words(["linear,lasso", "ridge,amp:low_rank,debias"])
     ('linear', 'lasso', 'ridge', 'amp:low_rank,debias')
+    >>> words(["amp:low_rank,debias,lasso:debias"])
+    ('amp:low_rank,debias', 'lasso:debias')
     """
     found: list[str] = []
     for text in texts or ():
-        names, colon, options = text.partition(":")
-        *plain, last = names.split(",")
-        found += [*plain, f"{last}{colon}{options}"]
-    return tuple(filter(None, map(str.strip, found)))
+        decoder = ""  # the one with a colon whose options come now
+        for piece in map(str.strip, text.split(",")):
+            begins = ":" in piece.partition("=")[0]
+            if decoder and not begins:
+                found[-1] = f"{found[-1]},{piece}"
+            else:
+                found.append(piece)
+            decoder = piece if begins else decoder
+    return tuple(filter(None, found))
 
 
 #: What was given of the parameters of a round, by name.
@@ -131,6 +157,10 @@ def option(name: str, *, several: bool = False, kind: str = "", text: str = "") 
     if kind == "int":
         parser = at_least_one if name in ("clients", "dim") else whole
         return Annotated[int | None, typer.Option(flag, parser=parser, metavar="N", **shown)]
+    if name == "prior":
+        return Annotated[
+            str | None, typer.Option(flag, parser=prior, metavar="scores:FILE", **shown)
+        ]
     if kind == "float":
         return Annotated[float | None, typer.Option(flag, parser=number, metavar="X", **shown)]
     return Annotated[str | None, typer.Option(flag, **shown)]

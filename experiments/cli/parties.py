@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, number, whole
+from experiments.cli.options import AsJson, fraction, number, whole
 from sparse_secagg.privacy.conversion import stated
 
 RosterFile = Annotated[
@@ -30,6 +30,10 @@ def _seconds(text: str | float) -> float:
     if not number(text) > 0:
         raise typer.BadParameter(f"{text} must be above 0.")
     return number(text)
+
+
+def _fraction(text: str) -> Any:
+    return typer.Option(parser=fraction, metavar="X", help=text)
 
 
 Seconds = Annotated[
@@ -55,8 +59,8 @@ def serve(
         typer.Option(help="Name or address that clients use, for a new certificate; else --host."),
     ] = None,
     seconds: Seconds = 60.0,
-    corrupt: Annotated[float, _number("Fraction of clients that may collude.")] = 0.05,
-    dropout: Annotated[float, _number("Fraction that may drop out.")] = 0.05,
+    corrupt: Annotated[float, _fraction("Fraction of clients that may collude.")] = 0.05,
+    dropout: Annotated[float, _fraction("Fraction that may drop out.")] = 0.05,
     output: Annotated[Path, typer.Option(help="File for the estimated mean.")] = Path("mean.npy"),
     as_json: AsJson = False,
 ) -> None:
@@ -118,7 +122,7 @@ def join(
     budget: Annotated[Path, typer.Option(help="The client's lifetime budget.")],
     max_epsilon: Annotated[float, _number("Largest ε of a round to agree to.")],
     max_delta: Annotated[float, _number("Largest δ of a round to agree to.")] = 1e-5,
-    corrupt: Annotated[float, _number("Fraction assumed to collude.")] = 0.05,
+    corrupt: Annotated[float, _fraction("Fraction assumed to collude.")] = 0.05,
     certificate: Annotated[
         Path | None, typer.Option(help="The server's certificate; default: known authorities.")
     ] = None,
@@ -130,11 +134,16 @@ def join(
     """Take part in a round, within this client's own limits and budget."""
     from sparse_secagg import AgentPolicy, Budget, ClientAgent, Identity, Roster
     from sparse_secagg.exceptions import RefusedRoundError
+    from sparse_secagg.private_files import check_file
     from sparse_secagg.transport import client_context, join_round
 
     host, port = _address(server)
     x = _read_vector(vector)
     policy = AgentPolicy(max_epsilon, max_delta, colluders=corrupt, dim=x.size)
+    if not budget.exists():
+        raise typer.BadParameter(f"--budget {budget}: there is no budget; {_how_to_make(budget)}.")
+    state = identity.with_suffix(".round") if state is None else state
+    check_file(state)  # what has been sent must be known after an interruption
     agent = ClientAgent(policy, Budget(budget))
     me, group, context = (Identity.load(identity), Roster.load(roster), client_context(certificate))
     try:
@@ -144,7 +153,7 @@ def join(
             identity=me,
             roster=group,
             agent=agent,
-            state=identity.with_suffix(".round") if state is None else state,
+            state=state,
             context=context,
             seconds=seconds,
             on_stage=lambda stage: typer.echo(stage),
@@ -161,12 +170,18 @@ def _read_spec(path: Path) -> tuple[Any, int]:
     from sparse_secagg import RoundSpec
 
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"round='{path}' is not JSON in UTF-8; save it as that.") from None
     except ValueError as error:
         raise ValueError(f"round='{path}' is not JSON: {error}.") from None
     if not isinstance(values, dict) or type(values.get("dim")) is not int:
         raise ValueError(f"round='{path}' must be a JSON object with \"dim\", the vectors' length.")
-    return RoundSpec.from_dict({k: v for k, v in values.items() if k != "dim"}), values["dim"]
+    try:
+        spec = RoundSpec.from_dict({k: v for k, v in values.items() if k != "dim"})
+    except ValueError as error:
+        raise ValueError(f"round='{path}': {error}") from error
+    return spec, values["dim"]
 
 
 def _read_vector(path: Path) -> Any:
@@ -181,7 +196,13 @@ def _read_vector(path: Path) -> Any:
         raise ValueError(
             f"vector='{path}' must be a .npy file of one vector of numbers, as np.save writes it."
         )
+    if not np.isfinite(x).all():
+        raise ValueError(f"vector='{path}' must hold finite numbers; some are NaN or infinite.")
     return x
+
+
+def _how_to_make(budget: Path) -> str:
+    return f"'sparse-secagg budget {budget} --epsilon 8 --delta 1e-5' makes one for a lifetime"
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -217,6 +238,8 @@ def budget(
     """Show what a client has spent of its lifetime budget; with ε and δ, make a new one."""
     from sparse_secagg import Budget
 
+    if not path.exists() and (epsilon is None or delta is None):
+        raise typer.BadParameter(f"path {path}: there is no budget; {_how_to_make(path)}.")
     account = Budget(path, epsilon, delta)
     if as_json:
         names = ("epsilon", "delta", "rounds", "spent", "left")

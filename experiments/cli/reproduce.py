@@ -33,7 +33,12 @@ def reproduce(
         list[str] | None, typer.Option("--set", help="NAME=VALUE, of every run of a task.")
     ] = None,
     slack: Annotated[
-        float | None, typer.Option(help="Δ: 0.01 costs a point of accuracy, 1 doubles an error.")
+        float | None,
+        typer.Option(
+            parser=opt.number,
+            metavar="X",
+            help="Δ: 0.01 costs a point of accuracy, 1 doubles an error.",
+        ),
     ] = None,
     jobs: opt.Jobs = -1,
     data: opt.Data = None,
@@ -78,17 +83,16 @@ def reproduce(
 def _run(
     entry: Entry, setting: Setting, options: RunOptions, console: Console
 ) -> tuple[dict[str, Any], list[str]]:
-    from experiments.cli.sweeping import finish, run_grid
+    from experiments.cli.sweeping import finish, opened_store, run_grid
     from experiments.report.html import Finding, Picture
     from experiments.report.tables import sweep_tables
     from experiments.reproduce.training import slack_of
     from experiments.sweeps.engine import describe_failures
-    from experiments.sweeps.store import Store
 
     found: list[Finding] = list(entry.findings(setting)) if entry.findings else []
     if entry.sweeps is not None:
         asked = entry.sweeps(setting)
-        with Store(options.store_path) as store:
+        with opened_store(options) as store:
             tables = [run_grid(each.grid, store, options, console) for each in asked]
         for each, table in zip(asked, tables):
             slack = slack_of(setting, table.metric) if options.slack is None else options.slack

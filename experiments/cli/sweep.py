@@ -61,7 +61,11 @@ def sweep(
     scheduler: opt.Scheduler = None,
     slack: Annotated[
         float | None,
-        typer.Option(help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric."),
+        typer.Option(
+            parser=opt.number,
+            metavar="X",
+            help="Δ: 1 lets errors double; 0.01 costs a point of accuracy. By metric.",
+        ),
     ] = None,
     retry_failed: opt.RetryFailed = False,
     data: opt.Data = None,

@@ -35,7 +35,7 @@ from experiments.sweeps.cells import HittersCell, RecordingCell, TaskCell
 from experiments.sweeps.engine import describe_failures, missing_draws, run_sweep
 from experiments.sweeps.grid import Grid
 from experiments.sweeps.presets import PRESETS, Preset, get_preset
-from experiments.sweeps.store import Store, StoreError
+from experiments.sweeps.store import Store, StoreError, UnusableStoreError
 from experiments.sweeps.workers import check_backend
 from experiments.training import tasks
 from sparse_secagg.decoder_texts import parse_decoder, read_value, with_prior
@@ -85,7 +85,17 @@ def make_grid(request: SweepRequest) -> Grid:
     """Return the grid of a request; ValueError names what is wrong with it."""
     kind = request.kind
     preset = get_preset(request.preset) if request.preset else Preset("", {}, {}, {})
-    axes: dict[str, Sequence[Value]] = dict(map(parse_axis, request.axes))
+    given = list(map(parse_axis, request.axes))
+    axes: dict[str, Sequence[Value]] = dict(given)
+    if len(axes) < len(given):
+        name = next(n for n in axes if sum(n == other for other, _ in given) > 1)
+        raise ValueError(f"--axis {name} is given twice; give its values at once: {name}=V1,V2,….")
+    if len(given) > 2:
+        raise ValueError(f"--axis is given {len(given)} times; a sweep has one or two axes.")
+    if request.rounds and request.recording is None:
+        raise ValueError(
+            f"--recorded-round {request.rounds[0]} is one of a recording; give it by --recording."
+        )
     axes = axes or dict(preset.axes_for(kind))
     if not axes:
         raise ValueError(
@@ -203,6 +213,17 @@ class RunOptions:
             raise ValueError(f"--slack {self.slack} must be a number of at least 0.")
 
 
+def opened_store(options: RunOptions) -> Store:
+    """Open the file of results, or raise for the option that says where it is."""
+    try:
+        return Store(options.store_path)
+    except UnusableStoreError as error:
+        given = (
+            f"--output {options.output}" if options.store is None else f"--store {options.store}"
+        )
+        raise typer.BadParameter(f"{given}: {error}") from error
+
+
 def describe(asked: SweepRequest, grid: Grid, table: SweepTable, slack: float) -> Finding:
     """Return what a sweep found."""
     recording = grid.inputs.recording
@@ -298,7 +319,7 @@ def run_request(
     """Run what was asked for, print it, write it; return it as JSON values, and what failed."""
     options.check()
     grid = make_grid(request)
-    with Store(options.store_path) as store:
+    with opened_store(options) as store:
         if options.retry_failed:
             store.forget_failures()
         table = run_grid(grid, store, options, console)

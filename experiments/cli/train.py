@@ -6,12 +6,16 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from experiments.cli import options as opt
+
+
+def _number(text: str) -> Any:
+    return Annotated[float | None, typer.Option(parser=opt.number, metavar="X", help=text)]
 
 
 @opt.takes(
@@ -31,10 +35,7 @@ from experiments.cli import options as opt
         str | None,
         typer.Option(help="How these groups share the clip: size, equal or NAME=SHARE,…"),
     ],
-    threshold=Annotated[
-        float | None,
-        typer.Option(help="Share of the entries set to zero, and added back in the next round."),
-    ],
+    threshold=_number("Share of the entries set to zero, and added back in the next round."),
     fixed_sketch=Annotated[
         bool | None,
         typer.Option(
@@ -45,9 +46,9 @@ from experiments.cli import options as opt
     batch_size=Annotated[
         int | None, typer.Option(parser=opt.whole, metavar="N", help="Examples of a client's step.")
     ],
-    client_rate=Annotated[float | None, typer.Option(help="Clients' learning rate.")],
-    server_rate=Annotated[float | None, typer.Option(help="Server's learning rate.")],
-    momentum=Annotated[float | None, typer.Option(help="Server's momentum.")],
+    client_rate=_number("Clients' learning rate."),
+    server_rate=_number("Server's learning rate."),
+    momentum=_number("Server's momentum."),
     data=opt.Data,
 )
 def train(

@@ -172,8 +172,8 @@ class Recording:
             return recording
         if not exist_ok:
             raise FileExistsError(
-                f"{path} already holds a recording; open it with Recording.open to append, "
-                "or choose another folder."
+                f"{path} already holds a recording; choose another folder, or append to it by "
+                "Recording.open."
             )
         found = cls.open(path)
         for name in ("task", "model", "shapes"):

@@ -165,6 +165,7 @@ class MeanCell(RoundCell):
     """
 
     kind: ClassVar[str] = "mean"
+    called: ClassVar[str] = "synthetic means"
     axes: ClassVar[tuple[str, ...]] = ("sparsity", "density", "dim", *_ROUND_AXES)
     defaults: ClassVar[dict[str, Any]] = {**RoundCell.defaults, "sparsity": 50}
 
@@ -257,6 +258,7 @@ class RecordingCell(RoundCell):
     """
 
     kind: ClassVar[str] = "recording"
+    called: ClassVar[str] = "recorded rounds"
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
     repeats: ClassVar[tuple[str, ...]] = ("seed", "round", "recording", "clip_norm")
     defaults: ClassVar[dict[str, Any]] = {
@@ -351,6 +353,7 @@ class HittersCell(RoundCell):
     """
 
     kind: ClassVar[str] = "hitters"
+    called: ClassVar[str] = "rounds of heavy hitters"
     counts_items: ClassVar[bool] = True
     axes: ClassVar[tuple[str, ...]] = _ROUND_AXES
     defaults: ClassVar[dict[str, Any]] = {

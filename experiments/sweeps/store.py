@@ -45,6 +45,10 @@ class StoreError(RuntimeError):
     """Results cannot be written or read."""
 
 
+class UnusableStoreError(StoreError):
+    """A path is no place for results, or holds something else."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What became of one cell."""
@@ -119,9 +123,10 @@ class Store:
             if read_only and Path(f"{self.path}-journal").exists():
                 # SQLite would have to roll back what a killed process was writing
                 remedy = "A sweep was killed while it wrote; run it again, which repairs the file."
-            raise StoreError(
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UnusableStoreError(
                 f"results cannot be {'read from' if read_only else 'written to'} {self.path}: "
-                f"{error}. {remedy}"
+                f"{reason}. {remedy}"
             ) from error
         except StoreError:
             self.close()
@@ -142,7 +147,7 @@ class Store:
         tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if (tables and not version) or version not in (0, FORMAT):
             what = f"holds results of format {version}" if version else "is no file of results"
-            raise StoreError(
+            raise UnusableStoreError(
                 f"{self.path} {what}, and format {FORMAT} is read and written here. Choose another "
                 "file or folder (--store, --output)."
             )

@@ -81,6 +81,7 @@ class TrainingConfig(HoldsSpec):
     3
     """
 
+    called: ClassVar[str] = "training runs"
     defaults: ClassVar[dict[str, Any]] = {
         "encoder": "count_sketch",
         "decoder": "linear",

@@ -97,7 +97,7 @@ def test_decoders_share_a_draw_and_nothing_else_does():
         ({"mean": "cauchy"}, "mean='cauchy' is not known"),
         ({"compression": 400.0}, "leaves no coordinate"),
         ({"threshold": 1.0}, "threshold=1.0 must be a share"),
-        ({"colour": "red"}, "MeanCell has no such parameter"),
+        ({"colour": "red"}, "synthetic means have no such parameter"),
         ({"decoder": "median", "encoder": "gaussian"}, "'median' needs encoder 'count_sketch'"),
     ],
 )
@@ -332,7 +332,7 @@ def test_a_training_run_is_a_cell():
     ("task", "values", "words"),
     [
         ("digit", {}, "task='digit' is not known"),
-        ("digits", {"rate": 1}, "rate=1: TrainingConfig has no such parameter"),
+        ("digits", {"rate": 1}, "rate=1: training runs have no such parameter"),
         ("digits", {"rounds": 0}, "rounds=0"),
         ("digits", {"momentum": 1.0}, "momentum=1.0 must lie in"),
         ("heavy-hitters", {}, "train nothing"),

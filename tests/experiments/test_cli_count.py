@@ -68,15 +68,15 @@ def test_sums_and_priors(table):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "domain=None"),
+        ([], "--domain says what is counted"),
         (["--domain", "2**10", "--epsilon", "-1"], "epsilon"),
         (["--domain", "2**10", "--prior", "nothing"], "scores:FILE"),
         (["--domain", "2**10", "--weight", "much"], "max_weight"),
         (["--domain", "2**10", "--weight", "none", "--max-weight", "1"], "no column"),
         (["--domain", "items.txt", "--candidates", "items.txt"], "candidates"),
-        (["--domain", "2**10", "--candidates", "none.txt"], "candidates='none.txt' is no file"),
+        (["--domain", "2**10", "--candidates", "none.txt"], "--candidates none.txt is no file"),
         (["--domain", "2**10", "--output", "items.txt"], "items.txt"),
-        (["--domain", "1e4", "--max-bytes", "10"], "max_bytes=10 cannot hold"),
+        (["--domain", "1e4", "--max-bytes", "10"], "--max-bytes 10 cannot hold"),
     ],
 )
 def test_mistakes_are_named_and_cost_nothing(table, options, message, monkeypatch):

@@ -84,9 +84,9 @@ def test_the_table_names_its_observers():
         ((), "--clients"),
         (("--preset", "mnist"), "f-emnist"),
         (("--clients", "10.5"), "whole number"),
-        (("--clients", "100", "--population", "10"), "population=10"),
+        (("--clients", "100", "--population", "10"), "--population 10"),
         (("--clients", "100", "--noise-multiplier", "nan"), "nan"),
-        (("--clients", "100", "--delta", "2"), "delta=2"),
+        (("--clients", "100", "--delta", "2"), "--delta 2"),
     ],
 )
 def test_mistakes_are_explained(arguments, words):

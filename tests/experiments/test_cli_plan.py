@@ -61,7 +61,7 @@ def test_every_option_reaches_the_planner():
         (["--clients", "10.5"], "10.5 must be a whole number"),
         (["--clients", "10", "--encoder", "fourier"], "fourier"),
         (["--clients", "10", "--plot", "picture.jpeg"], "picture.jpeg"),
-        (["--clients", "100", "--target-error", "1e-9"], "target_error"),
+        (["--clients", "100", "--target-error", "1e-9"], "--target-error 1e-09"),
     ],
 )
 def test_what_cannot_be_names_the_remedy(words, message):

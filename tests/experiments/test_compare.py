@@ -263,9 +263,9 @@ class TestCommand:
             (["missing"], "is not there"),
             (["REC", "--epsilon", "1", "--noise-multiplier", "1"], "not both"),
             (["REC", "--decoder", "nothing"], "no solver 'nothing'"),
-            (["REC", "--compression", "0.5"], "compression=0.5"),
-            (["REC", "--epsilon", "0"], "epsilon=0.0"),
-            (["REC", "--epsilon", "nan"], "epsilon=nan"),
+            (["REC", "--compression", "0.5"], "--compression 0.5"),
+            (["REC", "--epsilon", "0"], "--epsilon 0.0"),
+            (["REC", "--epsilon", "nan"], "--epsilon nan"),
             (["REC", "--epsilon", "one"], "--epsilon one must be a number"),
             (["REC", "--draws", "0"], "'--draws': 0 must be"),
             (["REC", "--top", "0"], "'--top': 0 must be"),
@@ -273,7 +273,7 @@ class TestCommand:
             (["REC", "--encoder", "nothing"], "nothing"),
             (["REC", "--encoder", "hadamard", "--decoder", "median"], "needs encoder"),
             (["REC", "--compression", "1", "--decoder", "median"], "needs encoder"),
-            (["REC", "--clip-norm", "-1"], "clip_norm"),
+            (["REC", "--clip-norm", "-1"], "--clip-norm -1.0 must be a finite positive number."),
         ],
     )
     def test_errors_are_explained_before_any_work(self, recording, tmp_path, arguments, message):
