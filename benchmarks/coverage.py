@@ -60,17 +60,19 @@ Cell = tuple[str, int, str]
 
 def run(quick: bool) -> list[Report]:
     jobs = int(os.environ.get("COVERAGE_JOBS", "1"))
-    epsilons = tuple(float(e) for e in os.environ.get("COVERAGE_EPSILONS", "1,4").split(","))
+    levels = os.environ.get("COVERAGE_EPSILONS", "4" if quick else "1,4")
+    epsilons = tuple(float(e) for e in levels.split(","))
 
     def draws(full: int) -> int:
-        return int(os.environ.get("COVERAGE_DRAWS", "2" if quick else str(full)))
+        return int(os.environ.get("COVERAGE_DRAWS", "1" if quick else str(full)))
 
     parts = {
         "noise": lambda: grid("noise", draws(200), jobs, epsilons),
         "round": lambda: grid("round", draws(40), jobs, epsilons),
         "kinds": lambda: [kinds_of_rounds(draws(40))],
     }
-    chosen = os.environ.get("COVERAGE_PARTS", ",".join(parts)).split(",")
+    usual = [name for name in parts if not (quick and name == "noise")]
+    chosen = os.environ.get("COVERAGE_PARTS", ",".join(usual)).split(",")
     return [report for name in chosen for report in parts[name]()]
 
 
