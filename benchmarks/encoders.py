@@ -141,6 +141,7 @@ def walsh_hadamard(log2_lengths: list[int], dtype: type = np.float64) -> Report:
                 "copy": partial(np.copyto, work, x),
             },
             repeats=max(40, 2**22 // len(x)),
+            warm=True,
         )
         report.add(
             f"2^{log2_length}",
@@ -151,6 +152,7 @@ def walsh_hadamard(log2_lengths: list[int], dtype: type = np.float64) -> Report:
     extra = peak_bytes(lambda: fwht(work)) / work.nbytes
     report.notes = [
         f"ours and before (two stages at a time): {n_threads()} threads; rfft: SciPy, two workers",
+        "each right after a call of the same: what others left in the caches is no matter",
         "FFHT (C, AVX), where it is installed: one thread, its product left unscaled",
         f"2^{log2_lengths[-1]}: largest error of H(Hx) − x {error:.0e}, "
         f"extra memory {extra:.0e} of the array",

@@ -32,13 +32,21 @@ def seconds(function: Callable[[], Any], repeats: int = 5) -> float:
     return min(_once(function) for _ in range(repeats))
 
 
-def seconds_interleaved(functions: dict[Any, Callable[[], Any]], repeats: int = 5) -> dict:
-    """Least wall time of each function, called in turn so that all see the same machine."""
+def seconds_interleaved(
+    functions: dict[Any, Callable[[], Any]], repeats: int = 5, warm: bool = False
+) -> dict:
+    """Least wall time of each function, called in turn so that all see the same machine.
+
+    With ``warm`` a call that is not timed comes before each one that is: the caches are then those
+    that the function leaves to itself, and not what the one before it left.
+    """
     for function in functions.values():
         function()
     times: dict[Any, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
+            if warm:
+                function()
             times[name].append(_once(function))
     return {name: min(values) for name, values in times.items()}
 
