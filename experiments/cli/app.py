@@ -20,10 +20,11 @@ from experiments.cli.plan import plan
 from experiments.cli.reproduce import reproduce
 from experiments.cli.sweep import sweep
 from experiments.cli.train import train
+from sparse_secagg import __version__
 
 app = typer.Typer(
-    help="Private mean estimation from short integer sketches.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_show_locals=False,
     rich_markup_mode="rich",
 )
@@ -37,14 +38,30 @@ class _Messages(logging.Handler):
         print(self.format(record), file=sys.stderr)
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sparse-secagg {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def main(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Results and errors only.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what is done.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show results and errors only.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Say what is being done, too.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
 ) -> None:
-    """Private mean estimation from short integer sketches.
+    """Learn the mean of many clients' vectors, or who holds which item, privately.
 
-    Exit codes: 0 done; 1 it ran and something failed or was refused; 2 wrong options.
+    sparse-secagg COMMAND --help shows its options and examples that run.
+
+    Exit codes: 0 done, 1 failed or refused on the way, 2 wrong command line.
     """
     if quiet and verbose:
         raise typer.BadParameter("give --quiet or --verbose, not both.")
@@ -56,7 +73,7 @@ def main(
 
 
 def warmup() -> None:
-    """Compile the numerical kernels, so that no first round waits for them."""
+    """Compile the numerical kernels once, so that no first round waits for them."""
     from sparse_secagg.warmup import warm_up
 
     start = time.perf_counter()
@@ -67,12 +84,22 @@ def warmup() -> None:
 _START, _ROUNDS, _STUDY = "Start here", "Between real parties", "Experiments"
 #: A command, where the help lists it, and examples.
 _COMMANDS: tuple[tuple[Any, str, str, *tuple[str, ...]], ...] = (
-    (demo, _START, "", "--json --seed 1"),
-    (count, _START, "sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1"),
+    (demo, _START, "", "--seed 1 --output another-demo"),
+    (
+        count,
+        _START,
+        "sales.csv --user user_id --item product --domain catalogue.txt --epsilon 1",
+        "sales.csv --user user_id --item product --domain open --output out",
+    ),
     (plan, _START, "--dim 1e6 --clients 1e4 --epsilon 1 --sparsity 1000 --plot plan.png"),
-    (epsilon, _START, "--preset f-emnist", "--clients 100 --population 3400 --rounds 1500"),
+    (
+        epsilon,
+        _START,
+        "--preset f-emnist",
+        "--clients 100 --population 3400 --rounds 1500 --noise-multiplier 0.5,1,2",
+    ),
     (warmup, _START, ""),
-    (budget, _ROUNDS, "ann.sqlite --epsilon 8 --delta 1e-5"),
+    (budget, _ROUNDS, "ann.sqlite --epsilon 8 --delta 1e-5", "ann.sqlite"),
     (serve, _ROUNDS, "--round spec.json --roster roster.json --output mean.npy"),
     (
         join,
@@ -80,21 +107,30 @@ _COMMANDS: tuple[tuple[Any, str, str, *tuple[str, ...]], ...] = (
         "--server 127.0.0.1:8443 --certificate server.pem --identity ann.json "
         "--roster roster.json --vector x.npy --budget ann.sqlite --max-epsilon 1",
     ),
-    (train, _STUDY, "--task digits --epsilon 20 --compression 10", "--output run --resume"),
+    (
+        train,
+        _STUDY,
+        "--epsilon 20 --compression 10",
+        "--epsilon 20 --compression 10 --private-noise --output private",
+        "--task digits --noise-multiplier 0 --record updates --output recorded",
+    ),
     (
         sweep,
         _STUDY,
         "--preset sparsity --jobs 2",
         "--axis compression=5,10,50 --axis epsilon=0.5,1,2 --decoder linear,lasso,amp",
+        "--axis n_bits --recording updates",
     ),
-    (reproduce, _STUDY, "list", "compression-vs-noise --task mnist --scale full --data DIR"),
+    (
+        reproduce,
+        _STUDY,
+        "list",
+        "compression-vs-noise --task means",
+        "compression-vs-noise --task mnist --scale full --data DIR",
+    ),
     (compare, _STUDY, "updates --compression 10,50 --epsilon 1,4"),
 )
 for _command, _panel, *_examples in _COMMANDS:
-    _lines = [f"sparse-secagg {_command.__name__} {example}" for example in _examples]
-    app.command(
-        cls=ManyNumbers,
-        rich_help_panel=_panel,
-        epilog="\n\n".join(["Examples:", *map(str.rstrip, _lines)]),
-    )(_command)
+    _lines = [f"sparse-secagg {_command.__name__} {example}".rstrip() for example in _examples]
+    app.command(cls=ManyNumbers, rich_help_panel=_panel, epilog="\n".join(_lines))(_command)
 app.add_typer(identity, name="identity", rich_help_panel=_ROUNDS)

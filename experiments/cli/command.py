@@ -29,7 +29,22 @@ _REMEDIES = {
 
 
 class Command(TyperCommand):
-    """A command whose refusals end with 2: what is wrong, and the option or argument to change."""
+    """A command whose refusals end with 2: what is wrong, and the option or argument to change.
+
+    Its epilog is examples, one in each line.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help, and examples below it that can be copied."""
+        kept = examples, text = self.epilog, self.help
+        paragraphs = (text or "").split("\n\n")
+        self.epilog, self.help = None, "\n\n".join(" ".join(p.split()) for p in paragraphs)
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.epilog, self.help = kept
+        if examples:
+            typer.echo("\n".join([" Examples:", *map(_folded, examples.splitlines()), ""]))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; wrong use ends with 2, a disk that is full on the way with 1."""
@@ -49,6 +64,16 @@ class Command(TyperCommand):
                 raise typer.BadParameter(str(error)) from error
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
+
+
+def _folded(example: str) -> str:
+    """Return a command in lines that fit a terminal, and that a shell reads as one."""
+    lines = [""]
+    for piece in re.split(r" (?=--)", example):  # an option stays beside its value
+        if lines[-1] and len(f"{lines[-1]} {piece}") > 70:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {piece}".strip()
+    return "\n" + " \\\n".join([f"  {lines[0]}", *(f"      {line}" for line in lines[1:])])
 
 
 def _as_typed(message: str, parameters: list[Any], ctx: Any) -> str:

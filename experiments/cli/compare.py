@@ -11,34 +11,50 @@ from experiments.cli import options as opt
 
 
 @opt.takes(
-    "delta prior encoder mechanism n_rows n_bits clip_norm",
-    many="compression epsilon noise_multiplier decoder",
+    "mechanism clip_norm encoder n_bits n_rows prior",
+    many="noise_multiplier compression decoder",
+    defaults={
+        "encoder": "count_sketch",
+        "n_bits": "chosen",
+        "clip_norm": "the median norm of a round",
+        "decoder": "all that suit",
+    },
+    epsilon=opt.option("epsilon", several=True, text="ε of each round. Several by commas."),
+    delta=opt.option("delta", text="δ of each round."),
 )
 def compare(
-    recording: Annotated[Path, typer.Argument(help="Folder of a recording, or .npy or .npz.")],
-    given: opt.Given,
+    recording: Annotated[
+        Path, typer.Argument(help="Folder of a recording, or a .npy or .npz file.")
+    ],
     recorded_round: Annotated[
-        list[str] | None, typer.Option("--round", metavar="N,…", help="Rounds by number; else all.")
+        list[str] | None,
+        opt.about("Rounds by number, by commas.", default="all", names=("--round",), metavar="N,…"),
     ] = None,
+    *,
+    given: opt.Given,
     draws: Annotated[
         int,
-        typer.Option(
-            parser=opt.at_least_one, metavar="N", help="Draws of sketch and noise a round."
+        opt.about(
+            "Draws of sketch and noise for each round.", parser=opt.at_least_one, metavar="N"
         ),
     ] = 3,
     top: Annotated[
         int,
-        typer.Option(parser=opt.at_least_one, metavar="K", help="K of top-K precision and recall."),
+        opt.about(
+            "How many of the largest entries precision and recall are about.",
+            parser=opt.at_least_one,
+            metavar="N",
+        ),
     ] = 100,
+    output: opt.Output = Path("compare-output"),
+    as_json: opt.AsJson = False,
     jobs: opt.Jobs = 1,
     backend: opt.Backend = "loky",
     scheduler: opt.Scheduler = None,
     retry_failed: opt.RetryFailed = False,
-    output: opt.Output = Path("compare-output"),
-    as_json: opt.AsJson = False,
     seed: opt.Seed = 0,
 ) -> None:
-    """Decode recorded updates with every decoder and say which one to use."""
+    """Decode recorded updates with every decoder, and say which one to use."""
     from experiments.cli.sweeping import RunOptions, SweepRequest, run_command
 
     if "epsilon" in given and "noise_multiplier" in given:

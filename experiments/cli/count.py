@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, Given, at_least_one, number, option, takes, whole
+from experiments.cli import options as opt
 
 if TYPE_CHECKING:
     from experiments.report.tables import TextTable
@@ -25,50 +25,79 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 _CELLS = re.compile(r"[\d_.eE*+ -]+")
 
 
-def _whole(text: str) -> Any:
-    return Annotated[int | None, typer.Option(parser=whole, metavar="N", help=text)]
+def _whole(text: str, group: str, default: str = "") -> Any:
+    return Annotated[int | None, opt.about(text, group, default, parser=opt.whole, metavar="N")]
 
 
-@takes(
+@opt.takes(
     "",
-    epsilon=option("epsilon", text="ε of all rounds of this count together; 1 if left out."),
-    delta=option("delta", text="δ of the same; 1e-6 if left out."),
     domain=Annotated[
         str | None,
-        typer.Option(help="File of items, one per line; a number of hash cells as 2**17; or open."),
-    ],
-    weight=Annotated[str | None, typer.Option(help="Column of numbers to add up by item.")],
-    max_items=_whole("Items per user; else chosen privately."),
-    n_users=_whole("Public number of users; else those of the table."),
-    max_bytes=_whole("Longest message of a user."),
-    max_weight=Annotated[
-        float | None,
-        typer.Option(
-            parser=number, metavar="X", help="Largest magnitude of a user's sum for one item."
+        opt.about(
+            "What may be counted, which must be public: a file of items, one per line; a number "
+            "of hash cells, such as 2**17; or open, for items that nobody can list."
         ),
     ],
-    prior=option("prior", text="scores:FILE, a CSV file of items and public scores."),
-    ledger=Annotated[Path | None, typer.Option(help="File that keeps what was spent.")],
-    simulation_seed=_whole("Repeatable, and not private: for experiments."),
+    weight=Annotated[
+        str | None, opt.about("Column of numbers to add up for each item.", metavar="COLUMN")
+    ],
+    max_weight=Annotated[
+        float | None,
+        opt.about(
+            "Largest sum of one user for one item; more is cut off. Needed with --weight.",
+            parser=opt.number,
+            metavar="X",
+        ),
+    ],
+    epsilon=opt.option("epsilon", text="ε of all rounds of this count together."),
+    delta=opt.option("delta", text="δ of all rounds of this count together.", default="1e-6"),
+    max_items=_whole(
+        "Items that count for each user; of more a random part does.",
+        opt.PRIVACY,
+        "chosen privately",
+    ),
+    n_users=_whole(
+        "Number of users, where it is public beforehand.", opt.PRIVACY, "that of the table"
+    ),
+    ledger=Annotated[
+        Path | None,
+        opt.about("File that adds up what all counts have spent.", opt.PRIVACY),
+    ],
+    simulation_seed=_whole(
+        "Seed of the noise, to repeat an experiment; nothing is private then.", opt.PRIVACY
+    ),
+    max_bytes=_whole("Longest message that a user may send.", opt.SKETCH),
+    prior=opt.option(
+        "prior", text="Public scores of which items are common: a CSV file of items and scores."
+    ),
 )
 def count(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet file, one row per user and item.")],
-    user: Annotated[str, typer.Option(help="Column of the users.")],
-    item: Annotated[str, typer.Option(help="Column of the items.")],
-    given: Given,
+    table: Annotated[
+        Path, typer.Argument(help="CSV or Parquet file with a row for each user and item.")
+    ],
+    user: Annotated[str, opt.about("Column that says whose row it is.", metavar="COLUMN")],
+    item: Annotated[str, opt.about("Column of what is counted.", metavar="COLUMN")],
+    given: opt.Given,
+    candidates: Annotated[
+        Path | None,
+        opt.about("File of items, one per line, that may name the hash cells.", opt.DECODING),
+    ] = None,
     top: Annotated[
         int,
-        typer.Option(parser=at_least_one, metavar="N", help="How many of the largest to report."),
+        opt.about(
+            "How many of the largest counts to show.",
+            opt.RUNNING,
+            parser=opt.at_least_one,
+            metavar="N",
+        ),
     ] = 100,
-    candidates: Annotated[
-        Path | None, typer.Option(help="File of items that may name the cells of a hash.")
-    ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for counts.csv, .tex, .json and report.html.")
+        Path | None,
+        opt.about("Folder for counts.csv, .tex, .json and report.html.", opt.RUNNING),
     ] = None,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Count the users of each item of a table, privately."""
+    """Count how many users have each item of a table, privately."""
     from sparse_secagg import PrivateCounts
     from sparse_secagg.private_files import make_folder
 

@@ -25,7 +25,7 @@ SIMULATED = (
 
 
 def demo(output: Output = Path("demo-output"), as_json: AsJson = False, seed: Seed = 0) -> None:
-    """Train privately, publish private counts, compare decoders: one picture and one page."""
+    """Train and count privately and compare decoders, in minutes: one picture and one page."""
     from experiments.report.console import bar
     from experiments.report.demo_figure import draw_demo
     from experiments.report.html import Finding, Picture, write_report

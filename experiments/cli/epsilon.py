@@ -13,18 +13,30 @@ from rich.console import Console
 from experiments.cli import options as opt
 
 
-@opt.takes("clients population rounds delta colluders adjacency", many="noise_multiplier")
+@opt.takes(
+    "clients population rounds delta colluders adjacency",
+    defaults={"population": "--clients"},
+    noise_multiplier=opt.option(
+        "noise_multiplier",
+        several=True,
+        text="Noise multipliers z of a round, by commas; 0 adds no noise.",
+        default="0.1 to 4",
+    ),
+)
 def epsilon(
     given: opt.Given,
     preset: Annotated[
-        str | None, typer.Option(help="A setting of the paper: f-emnist or stack-overflow.")
+        str | None,
+        opt.about(
+            "A setting of the paper, f-emnist or stack-overflow; other options change parts of it."
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the table as CSV and LaTeX.")
+        Path | None, opt.about("Folder for the table as CSV and LaTeX.", opt.RUNNING)
     ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Turn noise multipliers into epsilon, for every observer."""
+    """Turn noise multipliers into ε, for every observer."""
     from experiments.report.epsilon_table import as_document, as_table, epsilon_table, show
     from experiments.report.tables import write_tables
     from sparse_secagg.private_files import make_folder

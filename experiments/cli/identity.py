@@ -9,11 +9,13 @@ import typer
 
 from experiments.cli.command import Command
 
-identity = typer.Typer(help="Make or show a client's identity.", no_args_is_help=True)
+identity = typer.Typer(
+    help="Make and show clients' keys, and keep the roster of who takes part.", no_args_is_help=True
+)
 File = Annotated[Path, typer.Argument(help="File of the identity; only its owner can read it.")]
 
 
-@identity.command(cls=Command)
+@identity.command(cls=Command, epilog="sparse-secagg identity new ann.json")
 def new(path: File) -> None:
     """Make an identity and print its public key, which goes on rosters."""
     from sparse_secagg import Identity
@@ -23,7 +25,7 @@ def new(path: File) -> None:
     typer.echo(fresh.public.hex())
 
 
-@identity.command(cls=Command)
+@identity.command(cls=Command, epilog="sparse-secagg identity show ann.json")
 def show(path: File) -> None:
     """Print the public key of an identity."""
     from sparse_secagg import Identity
@@ -35,9 +37,13 @@ RosterFile = Annotated[Path, typer.Argument(help="File of the roster.")]
 Name = Annotated[str, typer.Argument(help="The member's name on the roster.")]
 
 
-@identity.command(cls=Command)
+@identity.command(cls=Command, epilog="sparse-secagg identity enrol roster.json ann PUBLIC_KEY")
 def enrol(
-    path: RosterFile, name: Name, key: Annotated[str, typer.Argument(help="Public key.")]
+    path: RosterFile,
+    name: Name,
+    key: Annotated[
+        str, typer.Argument(help="The member's public key, as identity new and show print it.")
+    ],
 ) -> None:
     """Put a member on a roster, or give it a new key; the file becomes the next version."""
     from sparse_secagg import Roster
@@ -60,7 +66,7 @@ def _key(text: str) -> bytes:
         ) from None
 
 
-@identity.command(cls=Command)
+@identity.command(cls=Command, epilog="sparse-secagg identity revoke roster.json ann")
 def revoke(path: RosterFile, name: Name) -> None:
     """Take a member off a roster for good; the file becomes the next version."""
     from sparse_secagg import Roster

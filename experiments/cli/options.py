@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,8 @@ import typer
 
 from experiments.cli.command import Command
 from experiments.sweeps.axes import whole as read_whole
-from sparse_secagg.parameters import describe, round_parameters
+from sparse_secagg.parameters import default as declared_default
+from sparse_secagg.parameters import round_parameters
 
 
 def whole(text: str | float) -> int:
@@ -122,60 +124,152 @@ def words(texts: Sequence[str] | None) -> tuple[str, ...]:
 #: What was given of the parameters of a round, by name.
 Given = dict[str, Any]
 
-#: Meanings on the command line, where a declaration's would not do.
-MEANINGS = {
-    "sparsity": "Nonzero entries s of the mean.",
-    "rounds": "Rounds, which share epsilon.",
-    "decoder": "NAME, NAME:option,… or package.module:Class: linear, lasso:debias, "
-    "amp:low_rank,debias.",
-    "prior": "scores:FILE, public scores for amp and auto: item,score or a score.",
-    "clip_norm": "ℓ₂ clip of a client's vector.",
-    "encoder": "auto, count_sketch, hadamard, gaussian, identity, or package.module:Class. auto is "
-    "the fastest: a count sketch for scipy sparse matrices, Hadamard for everything else.",
-    "mechanism": "ddg, skellam, central, or package.module:Class.",
-    "dim": "Length d of a vector.",
-    "clients": "Clients n of a round.",
+#: Groups of options in the help; what a command needs, and what is asked first, is in none.
+PRIVACY, SKETCH, DECODING = "Privacy", "Sketch and messages", "Decoding"
+TRAINING, RUNNING = "Training", "Output and running"
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the help says of a parameter of a round, and where."""
+
+    group: str
+    meaning: str
+
+
+#: Meanings in the words of the command line, where the declarations speak to programmers.
+WORDS = {
+    "epsilon": Words(PRIVACY, "ε of all rounds together."),
+    "delta": Words(PRIVACY, "δ of all rounds together."),
+    "noise_multiplier": Words(
+        PRIVACY,
+        "Noise multiplier z of each round, in place of --epsilon; 0 adds no noise, and nothing is "
+        "private.",
+    ),
+    "clip_norm": Words(
+        PRIVACY, "Largest norm of a client's vector; longer vectors are scaled down to it."
+    ),
+    "mechanism": Words(
+        PRIVACY,
+        "Noise: ddg (discrete Gaussian, a share from each client), skellam (likewise), central "
+        "(added by a trusted server), or package.module:Class.",
+    ),
+    "colluders": Words(
+        PRIVACY, "Clients that may help the server; the noise is sized without their shares."
+    ),
+    "adjacency": Words(
+        PRIVACY,
+        "What is hidden: zero_out, whether a client's vector was replaced by zero, or "
+        "replace_one, by any other.",
+    ),
+    "population": Words(
+        PRIVACY, "Clients altogether, from whom those of each round are drawn in secret."
+    ),
+    "observer": Words(
+        PRIVACY,
+        "Against whom ε holds: server, or release, which is anyone who sees only the results and "
+        "learns less where --population is given.",
+    ),
+    "rounds": Words(PRIVACY, "Rounds, which share ε."),
+    "encoder": Words(
+        SKETCH,
+        "Sketch: auto, count_sketch, hadamard, gaussian, identity (none), or package.module:Class; "
+        "auto is a count sketch for sparse data, and hadamard for all other.",
+    ),
+    "compression": Words(SKETCH, "How many times shorter than the vector its sketch is."),
+    "n_bits": Words(SKETCH, "Bits of each number in a message."),
+    "n_rows": Words(SKETCH, "Rows of a count sketch."),
+    "sketch_clip": Words(
+        SKETCH,
+        "Clip of the sketch over that of the vector: tight (least predicted error), jl (the "
+        "paper's 1.1), spectral (Gaussian sketches only), or a number.",
+    ),
+    "secagg": Words(
+        SKETCH, "Secure aggregation: ideal, or masked, to count the bytes of the protocol."
+    ),
+    "decoder": Words(
+        DECODING,
+        "NAME or NAME:option,…, such as linear, lasso:debias or amp:low_rank,debias; or "
+        "package.module:Class.",
+    ),
+    "prior": Words(
+        DECODING,
+        "Public scores of which entries are large, for amp and auto: a file with item,score or a "
+        "score in each line.",
+    ),
+    "sparsity": Words(DECODING, "Entries of the mean that are not zero, where known."),
+    "dim": Words("", "Length d of a vector."),
+    "clients": Words("", "Clients that take part in a round."),
 }
 #: Types on the command line, where a declaration allows more.
 _KINDS = {"clip_norm": "float", "n_bits": "int", "dim": "int", "clients": "int"}
 _LETTERS = {"epsilon": "E", "noise_multiplier": "Z", "compression": "R"}
 
 
-def option(name: str, *, several: bool = False, kind: str = "", text: str = "") -> Any:
-    """Return the annotation of an option: its name, type and meaning as the round declares them.
+def about(
+    text: str, group: str = "", default: str = "", names: Sequence[str] = (), **more: Any
+) -> Any:
+    """Return typer's option: what it means, its group in the help, and its default in words."""
+    shown = text.replace("[", r"\[") + (rf" [dim]\[default: {default}][/dim]" if default else "")
+    return typer.Option(*names, help=shown, rich_help_panel=group or None, **more)
+
+
+def option(
+    name: str,
+    *,
+    several: bool = False,
+    kind: str = "",
+    text: str = "",
+    group: str | None = None,
+    default: str | None = None,
+) -> Any:
+    """Return the annotation of an option: its name and type as the round declares them.
 
     The name is a parameter of a round, ``dim`` or ``clients``; ``kind`` and ``text`` are a type and
-    a meaning that differ from the declaration's.
+    a meaning that differ from the usual ones. The help shows the round's default, unless
+    ``default`` says what else it is, or "" that there is none.
     """
     kind = kind or _KINDS.get(name) or str(round_parameters()[name].type).split(" |")[0]
-    meaning = text or MEANINGS.get(name) or describe(name).replace("``", "")
-    shown: Given = {"help": meaning.replace("[", r"\["), "show_default": False}
-    flag = f"--{name.replace('_', '-')}"
+    usual = WORDS[name]
+    shown: Given = {
+        "text": text or usual.meaning + (" Several by commas." if several else ""),
+        "group": usual.group if group is None else group,
+        "default": _declared(name) if default is None else default,
+        "names": (f"--{name.replace('_', '-')}",),
+        "show_default": False,
+    }
     if several:
-        letter = _LETTERS.get(name, "NAME")
-        return Annotated[list[str] | None, typer.Option(flag, metavar=f"{letter},…", **shown)]
+        return Annotated[
+            list[str] | None, about(metavar=f"{_LETTERS.get(name, 'NAME')},…", **shown)
+        ]
     if kind == "int":
         parser = at_least_one if name in ("clients", "dim") else whole
-        return Annotated[int | None, typer.Option(flag, parser=parser, metavar="N", **shown)]
+        return Annotated[int | None, about(parser=parser, metavar="N", **shown)]
     if name == "prior":
-        return Annotated[
-            str | None, typer.Option(flag, parser=prior, metavar="scores:FILE", **shown)
-        ]
+        return Annotated[str | None, about(parser=prior, metavar="scores:FILE", **shown)]
     if kind == "float":
-        return Annotated[float | None, typer.Option(flag, parser=number, metavar="X", **shown)]
-    return Annotated[str | None, typer.Option(flag, **shown)]
+        return Annotated[float | None, about(parser=number, metavar="X", **shown)]
+    return Annotated[str | None, about(**shown)]
+
+
+def _declared(name: str) -> str:
+    value = declared_default(name) if name in round_parameters() else None
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def takes(
-    one: str, *, many: str = "", **own: Any
+    one: str, *, many: str = "", defaults: Mapping[str, str] | None = None, **own: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of some parameters in place of its argument ``given``.
 
     ``one`` and ``many`` are names of parameters of a round, with spaces between them: those with
-    one value, and those with several. ``own`` are further options, or annotations that differ.
+    one value, and those with several. ``defaults`` are what the help says of those that the command
+    does not leave to the round; ``own`` are further options, or annotations that differ.
     """
-    made = {name: option(name) for name in one.split()}
-    made |= {name: option(name, several=True) for name in many.split()} | own
+    said = defaults or {}
+    made = {name: option(name, default=said.get(name)) for name in one.split()}
+    made |= {name: option(name, several=True, default=said.get(name)) for name in many.split()}
+    made |= own
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -195,20 +289,39 @@ def takes(
     return decorate
 
 
-Output = Annotated[Path, typer.Option(help="Folder for pictures and machine-readable results.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Output = Annotated[Path, about("Folder for pictures, tables and other results.", RUNNING)]
+AsJson = Annotated[
+    bool, about("Print one JSON document in place of tables.", RUNNING, names=("--json",))
+]
 Seed = Annotated[
-    int, typer.Option(parser=whole, metavar="N", help="First seed of sketches and noise.")
+    int, about("First seed of sketches and noise.", RUNNING, parser=whole, metavar="N")
 ]
 Jobs = Annotated[
-    int, typer.Option(parser=jobs, metavar="N", help="Draws at a time; -1 for one per core.")
+    int,
+    about("Processes that work at a time; -1 is one per core.", RUNNING, parser=jobs, metavar="N"),
 ]
-Backend = Annotated[str, typer.Option(help="loky, threading, multiprocessing, sequential or dask.")]
+Backend = Annotated[
+    str, about("What runs them: loky, threading, multiprocessing, sequential or dask.", RUNNING)
+]
 Scheduler = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler, with --backend dask.")
+    str | None, about("Address of a Dask scheduler, with --backend dask.", RUNNING)
 ]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Run failed cells again.")]
-Data = Annotated[Path | None, typer.Option(help="Folder or file of data; else SPARSE_SECAGG_DATA.")]
+Slack = Annotated[
+    float | None,
+    about(
+        "What counts as no loss: 0.01 is a point of accuracy, 1 twice the error.",
+        RUNNING,
+        "0.01, or 1 for errors",
+        parser=number,
+        metavar="X",
+    ),
+]
+RetryFailed = Annotated[
+    bool, about("Repeat what failed before.", RUNNING, names=("--retry-failed",))
+]
+Data = Annotated[
+    Path | None, about("Folder or file of the task's data.", default="SPARSE_SECAGG_DATA")
+]
 
 
 class ManyNumbers(Command):

@@ -8,61 +8,75 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.options import AsJson, fraction, number, whole
+from experiments.cli import options as opt
 from sparse_secagg.privacy.conversion import stated
 
 RosterFile = Annotated[
-    Path, typer.Option(help="Who takes part, from somebody that the clients trust.")
+    Path, opt.about("Roster of who takes part, from somebody whom the clients trust.")
 ]
+_LIMITS, _CONNECTION = "Limits", "Connection"
 
 
-def _number(text: str) -> Any:
-    return typer.Option(parser=number, metavar="X", help=text)
+def _number(text: str, group: str = "") -> Any:
+    return opt.about(text, group, parser=opt.number, metavar="X")
 
 
 def _port(text: str | int) -> int:
-    if not 0 <= whole(text) < 1 << 16:
+    if not 0 <= opt.whole(text) < 1 << 16:
         raise typer.BadParameter(f"{text} must be a port, from 0 to {(1 << 16) - 1}.")
-    return whole(text)
+    return opt.whole(text)
 
 
 def _seconds(text: str | float) -> float:
-    if not number(text) > 0:
+    if not opt.number(text) > 0:
         raise typer.BadParameter(f"{text} must be above 0.")
-    return number(text)
+    return opt.number(text)
 
 
 def _fraction(text: str) -> Any:
-    return typer.Option(parser=fraction, metavar="X", help=text)
+    return opt.about(text, _LIMITS, parser=opt.fraction, metavar="X")
 
 
 Seconds = Annotated[
-    float, typer.Option(parser=_seconds, metavar="X", help="How long to wait for the other side.")
+    float,
+    opt.about("Seconds to wait for the other side.", _CONNECTION, parser=_seconds, metavar="X"),
 ]
 
 
 def serve(
     spec: Annotated[
-        Path, typer.Option("--round", help='JSON: "dim" and the parameters of a RoundSpec.')
+        Path,
+        opt.about(
+            'JSON file of the round: {"dim": 1000, "epsilon": 1.0, …}, and other parameters of a '
+            "round by their names in Python.",
+            names=("--round",),
+        ),
     ],
     roster: RosterFile,
     certificate: Annotated[
-        Path, typer.Option(help="TLS certificate that clients know; made if there is none.")
+        Path, opt.about("TLS certificate that clients know; made where there is none.", _CONNECTION)
     ] = Path("server.pem"),
-    key: Annotated[Path, typer.Option(help="Key of the certificate.")] = Path("server.key"),
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    key: Annotated[Path, opt.about("Key of the certificate.", _CONNECTION)] = Path("server.key"),
+    host: Annotated[str, opt.about("Address to listen at.", _CONNECTION)] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(parser=_port, metavar="N", help="Port to listen at; 0 takes a free one.")
+        int,
+        opt.about("Port to listen at; 0 takes a free one.", _CONNECTION, parser=_port, metavar="N"),
     ] = 8443,
     name: Annotated[
         str | None,
-        typer.Option(help="Name or address that clients use, for a new certificate; else --host."),
+        opt.about(
+            "Name or address that clients use, for a new certificate.", _CONNECTION, "--host"
+        ),
     ] = None,
     seconds: Seconds = 60.0,
-    corrupt: Annotated[float, _fraction("Fraction of clients that may collude.")] = 0.05,
-    dropout: Annotated[float, _fraction("Fraction that may drop out.")] = 0.05,
-    output: Annotated[Path, typer.Option(help="File for the estimated mean.")] = Path("mean.npy"),
-    as_json: AsJson = False,
+    corrupt: Annotated[
+        float, _fraction("Fraction of the clients that may help the server.")
+    ] = 0.05,
+    dropout: Annotated[float, _fraction("Fraction of the clients that may drop out.")] = 0.05,
+    output: Annotated[Path, opt.about("File for the estimated mean.", opt.RUNNING)] = Path(
+        "mean.npy"
+    ),
+    as_json: opt.AsJson = False,
 ) -> None:
     """Run one round with everybody on a roster, and write the estimated mean."""
     import numpy as np
@@ -115,23 +129,26 @@ def serve(
 
 
 def join(
-    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
-    identity: Annotated[Path, typer.Option(help="The client's identity.")],
+    server: Annotated[str, opt.about("Address of the server.", metavar="HOST:PORT")],
+    identity: Annotated[Path, opt.about("File of the client's identity.")],
     roster: RosterFile,
-    vector: Annotated[Path, typer.Option(help="The client's vector, a .npy file.")],
-    budget: Annotated[Path, typer.Option(help="The client's lifetime budget.")],
+    vector: Annotated[Path, opt.about("File of the client's vector, .npy.")],
+    budget: Annotated[Path, opt.about("File of the client's lifetime budget.")],
     max_epsilon: Annotated[float, _number("Largest ε of a round to agree to.")],
-    max_delta: Annotated[float, _number("Largest δ of a round to agree to.")] = 1e-5,
-    corrupt: Annotated[float, _fraction("Fraction assumed to collude.")] = 0.05,
+    max_delta: Annotated[float, _number("Largest δ of a round to agree to.", _LIMITS)] = 1e-5,
+    corrupt: Annotated[
+        float, _fraction("Fraction of the clients that may help the server.")
+    ] = 0.05,
     certificate: Annotated[
-        Path | None, typer.Option(help="The server's certificate; default: known authorities.")
+        Path | None, opt.about("The server's certificate.", _CONNECTION, "known authorities")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="File to go on from after an interruption.")
+        Path | None,
+        opt.about("File to go on from after an interruption.", opt.RUNNING, "beside --identity"),
     ] = None,
     seconds: Seconds = 600.0,
 ) -> None:
-    """Take part in a round, within this client's own limits and budget."""
+    """Take part in a round as one client, within its own limits and budget."""
     from sparse_secagg import AgentPolicy, Budget, ClientAgent, Identity, Roster
     from sparse_secagg.exceptions import RefusedRoundError
     from sparse_secagg.private_files import check_file
@@ -231,11 +248,11 @@ def _sentence(values: dict[str, Any]) -> str:
 
 def budget(
     path: Annotated[Path, typer.Argument(help="The client's budget, a SQLite file.")],
-    epsilon: Annotated[float | None, _number("Make a budget: ε of a lifetime.")] = None,
-    delta: Annotated[float | None, _number("Make a budget: δ of a lifetime.")] = None,
-    as_json: AsJson = False,
+    epsilon: Annotated[float | None, _number("ε of a lifetime, to make a new budget.")] = None,
+    delta: Annotated[float | None, _number("δ of a lifetime, to make a new budget.")] = None,
+    as_json: opt.AsJson = False,
 ) -> None:
-    """Show what a client has spent of its lifetime budget; with ε and δ, make a new one."""
+    """Show what a client has spent of its lifetime budget; with --epsilon and --delta, make one."""
     from sparse_secagg import Budget
 
     if not path.exists() and (epsilon is None or delta is None):

@@ -12,46 +12,51 @@ from experiments.cli import options as opt
 
 
 @opt.takes(
-    "epsilon delta noise_multiplier clip_norm n_bits compression sparsity "
-    "colluders population rounds observer n_rows sketch_clip",
+    "epsilon delta noise_multiplier clip_norm colluders population rounds observer compression "
+    "n_bits n_rows sketch_clip sparsity",
+    defaults={"compression": "chosen", "n_bits": "chosen"},
     encoder=opt.option(
-        "encoder", text="identity, hadamard, count_sketch or gaussian; else chosen."
+        "encoder",
+        text="Sketch: identity (none), hadamard, count_sketch or gaussian.",
+        default="chosen",
     ),
-    mechanism=opt.option("mechanism", text="ddg or skellam."),
-    decoder=opt.option("decoder", text="linear, lasso or amp; else chosen."),
-    secagg=opt.option("secagg", text="ideal, or masked to count the bytes of the protocol."),
+    mechanism=opt.option("mechanism", text="Noise: ddg or skellam, a share from each client."),
+    decoder=opt.option(
+        "decoder", text="What makes the mean of the sketch: linear, lasso or amp.", default="chosen"
+    ),
+    secagg=opt.option("secagg"),
 )
 def plan(
-    dim: Annotated[
-        int, typer.Option(parser=opt.at_least_one, metavar="N", help=opt.MEANINGS["dim"])
-    ],
+    dim: Annotated[int, opt.about(opt.WORDS["dim"].meaning, parser=opt.at_least_one, metavar="N")],
     clients: Annotated[
-        int, typer.Option(parser=opt.at_least_one, metavar="N", help=opt.MEANINGS["clients"])
+        int, opt.about(opt.WORDS["clients"].meaning, parser=opt.at_least_one, metavar="N")
     ],
     given: opt.Given,
     error_slack: Annotated[
         float,
-        typer.Option(
+        opt.about(
+            "How far the error may be above the smallest one possible: 1 allows twice as much.",
+            opt.DECODING,
             parser=opt.number,
             metavar="X",
-            help="Error accepted over the best possible: 1 allows twice.",
         ),
     ] = 1.0,
     target_error: Annotated[
         float | None,
-        typer.Option(
+        opt.about(
+            "Largest squared error, over the squared clip, in place of --error-slack.",
+            opt.DECODING,
             parser=opt.number,
             metavar="X",
-            help="Largest squared error over clip², in place of the slack.",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw error against bytes, as PNG, SVG or PDF by the suffix."),
+        opt.about("Picture of error against bytes: a .png, .svg or .pdf file.", opt.RUNNING),
     ] = None,
     as_json: opt.AsJson = False,
 ) -> None:
-    """Choose encoder, sketch length, bits, noise and decoder, and predict the error."""
+    """Choose encoder, sketch length, bits, noise and decoder of a round; predict its error."""
     from experiments.report.plan_figure import check_picture, draw_plan
     from experiments.report.style import save_picture
     from experiments.report.terminal import say

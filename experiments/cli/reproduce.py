@@ -16,39 +16,57 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="What to reproduce; 'list' names everything.")],
+    name: Annotated[
+        str, typer.Argument(help="What to reproduce; list says what there is, and what it needs.")
+    ],
     task: Annotated[
-        str | None, typer.Option(help="What to train, or means: synthetic ones. [default: digits]")
+        str | None,
+        opt.about("What to train, or means, which are synthetic and quick.", default="digits"),
     ] = None,
+    data: opt.Data = None,
     scale: Annotated[
-        str, typer.Option(help="quick: minutes; full: all values and seeds.")
+        str,
+        opt.about(
+            "How much of it: quick, which takes minutes, or full, with all values and seeds."
+        ),
     ] = "quick",
     seeds: Annotated[
-        int | None, typer.Option(parser=opt.at_least_one, metavar="N", help="Repetitions.")
+        int | None,
+        opt.about(
+            "Repetitions of each setting.",
+            default="3, with --scale full 5",
+            parser=opt.at_least_one,
+            metavar="N",
+        ),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(parser=opt.whole, metavar="N", help="Rounds of every run.")
+        int | None,
+        opt.about("Rounds of each training.", default="the task's", parser=opt.whole, metavar="N"),
     ] = None,
     options: Annotated[
-        list[str] | None, typer.Option("--set", help="NAME=VALUE, of every run of a task.")
+        list[str] | None,
+        opt.about(
+            "NAME=VALUE, a parameter of all settings, such as server_rate=0.3.", names=("--set",)
+        ),
     ] = None,
+    output: Annotated[
+        Path | None, opt.about("Folder for everything.", opt.RUNNING, "reproduce/NAME")
+    ] = None,
+    as_json: opt.AsJson = False,
     slack: Annotated[
         float | None,
-        typer.Option(
+        opt.about(
+            "What counts as no loss: 0.01 is a point of accuracy, 1 twice the error.",
+            opt.RUNNING,
+            "0.04, with --scale full 0.01; 1 for errors",
             parser=opt.number,
             metavar="X",
-            help="Δ: 0.01 costs a point of accuracy, 1 doubles an error.",
         ),
     ] = None,
     jobs: opt.Jobs = -1,
-    data: opt.Data = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for everything. [default: reproduce/NAME]")
-    ] = None,
-    as_json: opt.AsJson = False,
     seed: opt.Seed = 0,
 ) -> None:
-    """Reproduce a figure, table or theorem of the paper, drawn as there, with a verdict."""
+    """Reproduce a figure, table or theorem of the paper, with a verdict on its claim."""
     from experiments.cli.sweeping import RunOptions, parse_option, reported
     from experiments.reproduce.entries import ENTRIES, get_entry
     from experiments.reproduce.entry import Setting

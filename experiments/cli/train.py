@@ -13,85 +13,139 @@ from rich.console import Console
 
 from experiments.cli import options as opt
 
+_TASKS = "the task's"
 
-def _number(text: str) -> Any:
-    return Annotated[float | None, typer.Option(parser=opt.number, metavar="X", help=text)]
+
+def _number(text: str, group: str, default: str) -> Any:
+    made = opt.about(text, group, default, parser=opt.number, metavar="X")
+    return Annotated[float | None, made]
 
 
 @opt.takes(
-    "rounds clients noise_multiplier epsilon delta compression n_bits encoder n_rows "
-    "mechanism decoder prior colluders",
+    "epsilon noise_multiplier delta mechanism colluders compression n_bits encoder n_rows decoder "
+    "prior",
+    defaults={
+        "epsilon": "none",
+        "noise_multiplier": "0",
+        "compression": "1",
+        "n_bits": _TASKS,
+        "encoder": "count_sketch",
+        "n_rows": _TASKS,
+        "decoder": "linear",
+    },
     clip_norm=opt.option(
-        "clip_norm", kind="str", text="ℓ₂ clip of an update: a number, or adaptive."
+        "clip_norm",
+        kind="str",
+        text="Largest norm of a client's update: a number, or adaptive, which follows the median.",
+        default=_TASKS,
     ),
-    debias=Annotated[bool | None, typer.Option(help="Unbiased estimates; else the task's choice.")],
+    debias=Annotated[
+        bool | None,
+        opt.about(
+            "Whether decoders that can make unbiased estimates do so.", opt.DECODING, "--debias"
+        ),
+    ],
     layer_compression=Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=R,…", help="A rate for each group of layers: embedding=10,rest=50."
+        opt.about(
+            "A compression for each group of layers, such as embedding=10,rest=50.",
+            opt.SKETCH,
+            metavar="NAME=R,…",
         ),
     ],
     clip_shares=Annotated[
         str | None,
-        typer.Option(help="How these groups share the clip: size, equal or NAME=SHARE,…"),
+        opt.about(
+            "How these groups share the clip: size, equal or NAME=SHARE,….", opt.SKETCH, "size"
+        ),
     ],
-    threshold=_number("Share of the entries set to zero, and added back in the next round."),
+    threshold=_number(
+        "Share of the entries set to zero, and added back in the next round.", opt.SKETCH, "0"
+    ),
     fixed_sketch=Annotated[
         bool | None,
-        typer.Option(
-            "--fixed-sketch/--fresh-sketch",
-            help="The same sketch in all rounds. [default: fresh, with --threshold fixed]",
+        opt.about(
+            "Whether all rounds have the same sketch.",
+            opt.SKETCH,
+            "fresh, with --threshold fixed",
+            ("--fixed-sketch/--fresh-sketch",),
         ),
     ],
+    rounds=opt.option("rounds", text="Rounds of training.", group=opt.TRAINING, default=_TASKS),
+    clients=opt.option("clients", group=opt.TRAINING, default=_TASKS),
     batch_size=Annotated[
-        int | None, typer.Option(parser=opt.whole, metavar="N", help="Examples of a client's step.")
+        int | None,
+        opt.about(
+            "Examples in each step of a client.",
+            opt.TRAINING,
+            _TASKS,
+            parser=opt.whole,
+            metavar="N",
+        ),
     ],
-    client_rate=_number("Clients' learning rate."),
-    server_rate=_number("Server's learning rate."),
-    momentum=_number("Server's momentum."),
-    data=opt.Data,
+    client_rate=_number("Learning rate of the clients.", opt.TRAINING, _TASKS),
+    server_rate=_number("Learning rate of the server.", opt.TRAINING, _TASKS),
+    momentum=_number("Momentum of the server.", opt.TRAINING, "0.9"),
+    patience=Annotated[
+        int | None,
+        opt.about(
+            "Stop after so many rounds without a better accuracy.",
+            opt.TRAINING,
+            parser=opt.at_least_one,
+            metavar="N",
+        ),
+    ],
 )
 def train(
-    given: opt.Given,
     task: Annotated[
         str,
-        typer.Option(
-            help="digits, digits-small, digits-300, mnist, mnist-small, mnist-cnn, fashion-mnist, "
-            "emnist-cnn, emnist-dense, site, next-word or next-word-paper."
+        opt.about(
+            "What to train: digits, digits-small, digits-300, mnist, mnist-small, mnist-cnn, "
+            "fashion-mnist, emnist-cnn, emnist-dense, site, next-word or next-word-paper; list "
+            "says what each of them needs."
         ),
     ] = "digits",
+    data: opt.Data = None,
     private_noise: Annotated[
-        bool, typer.Option("--private-noise", help="Noise and cohorts that nobody can repeat.")
+        bool,
+        opt.about(
+            "Draw noise and cohorts so that nobody can repeat them; without it nothing is private.",
+            opt.PRIVACY,
+            names=("--private-noise",),
+        ),
     ] = False,
+    *,
+    given: opt.Given,
+    output: opt.Output = Path("train-output"),
     record: Annotated[
-        Path | None, typer.Option(help="Folder in which to record the clients' updates.")
+        Path | None, opt.about("Folder in which to record the clients' updates.", opt.RUNNING)
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in --output.")
+        bool,
+        opt.about("Go on from the checkpoint in --output.", opt.RUNNING, names=("--resume",)),
     ] = False,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            parser=opt.at_least_one, metavar="N", help="Stop after N rounds without a new best."
-        ),
-    ] = None,
-    output: opt.Output = Path("train-output"),
     as_json: opt.AsJson = False,
     jobs: Annotated[
-        int, typer.Option(parser=opt.jobs, metavar="N", help="Threads of the local training.")
+        int,
+        opt.about(
+            "Threads that train clients at a time.", opt.RUNNING, parser=opt.jobs, metavar="N"
+        ),
     ] = 1,
     backend: Annotated[
-        str, typer.Option(help="Local training and encoding: threading or dask.")
+        str, opt.about("What trains the clients: threading or dask.", opt.RUNNING)
     ] = "threading",
     scheduler: opt.Scheduler = None,
     seed: Annotated[
         int,
-        typer.Option(
-            parser=opt.whole, metavar="N", help="Cohorts, batches, sketches, simulated noise."
+        opt.about(
+            "Seed of weights, cohorts, batches, sketches and noise.",
+            opt.RUNNING,
+            parser=opt.whole,
+            metavar="N",
         ),
     ] = 0,
 ) -> None:
-    """Train a model by federated averaging through the private pipeline."""
+    """Train a model by federated averaging; with --epsilon and --private-noise, privately."""
     from experiments.report import training_report
     from experiments.report.console import bar
     from experiments.report.task_table import show_tasks
@@ -108,13 +162,14 @@ def train(
     if task == "list":
         show_tasks(names(), console)
         return
+    patience = given.pop("patience", None)
     check_backend(backend, scheduler, ("threading", "dask"))
     if "prior" in given:
         decoder = given.get("decoder", "linear")
         given["decoder"] = with_prior([decoder], given.pop("prior"))[0]
     if "clip_norm" in given:
         given["clip_norm"] = opt.number_or_word(given["clip_norm"])
-    config = TrainingConfig(task=task, private_noise=private_noise, seed=seed, **given)
+    config = TrainingConfig(task=task, data=data, private_noise=private_noise, seed=seed, **given)
     warnings = [f"Not private: {r}." for r in training_report.not_private_because(config)]
     if given.get("noise_multiplier") != 0:  # who asks for none knows it
         for text in warnings:

@@ -162,19 +162,21 @@ def test_a_place_that_can_be_written_is_left_as_it_was(folder):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize(
-    ("line", "begun"),
+    ("line", "first", "begun"),
     [
-        (f"{SERVE} --port 0", "server.pem"),
-        ("train --task digits-small", "train-output/checkpoint.npz"),
+        (f"{SERVE} --port 0", b"listening", "server.pem"),
+        ("train --task digits-small --rounds 9999", b"Not private", "train-output/checkpoint.npz"),
     ],
 )
-def test_an_interrupted_command_ends_with_130(folder, line, begun):
+def test_an_interrupted_command_ends_with_130(folder, line, first, begun):
     child = subprocess.Popen(
         [sys.executable, "-m", "experiments.cli", *shlex.split(line)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     try:
+        assert child.stdout.readline().startswith(first)
         while child.poll() is None and not (folder / begun).exists():
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
